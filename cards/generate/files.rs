@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use skulk::ModelCard;
 
+use crate::facts;
+
 /// This library's engines, the faster first where a node has several. `wgpu` is any GPU with a driver.
 const OWN_BACKENDS: [&str; 5] =
     ["skulk-candle-cuda", "skulk-candle-metal", "skulk-wgpu", "skulk-cpu", "skulk-candle-cpu"];
@@ -61,6 +63,7 @@ fn cards(root: &Path) -> Vec<ModelCard> {
         prefer(card, known.into_iter().chain(OWN_BACKENDS.map(str::to_owned)));
     }
     cards.extend([gemma_3_270m(), stories_260k()]);
+    facts::fill(&mut cards);
     cards
 }
 

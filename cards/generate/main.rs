@@ -2,6 +2,7 @@
 //! which of them changed: `cargo run -p skulk-cards`. Tests fail while something would.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a tool, run by hand")]
 
+mod facts;
 mod files;
 
 use std::path::Path;

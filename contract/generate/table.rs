@@ -59,6 +59,13 @@ pub(crate) fn classes() -> Vec<Class> {
         ToolingCardConfig = card::ToolingCardConfig,
         RuntimeCardConfig = card::RuntimeCardConfig,
         PlacementCardConfig = card::PlacementCardConfig,
+        LatentFacts = card::LatentFacts,
+        IndexFacts = card::IndexFacts,
+        AttentionFacts = card::AttentionFacts,
+        WindowFacts = card::WindowFacts,
+        RecurrentFacts = card::RecurrentFacts,
+        ExpertFacts = card::ExpertFacts,
+        ModelFacts = card::ModelFacts,
         ModelCard = skulk::ModelCard,
     }
     add! { Package, Library:

@@ -5,8 +5,10 @@
 mod fixtures;
 mod support;
 
+mod facts;
 mod from_checkpoint;
 mod gguf_families;
+mod inventories;
 mod suites;
 mod text_cards;
 mod weights;

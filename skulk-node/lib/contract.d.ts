@@ -152,6 +152,124 @@ export interface PlacementCardConfig {
   backendPreference?: string[];
 }
 
+/** Keys and values that are kept as one vector a token. */
+export interface LatentFacts {
+  /** Elements of the vector; at least 1. */
+  rank: number;
+  /** Elements of the vector that queries are made of, where they are made of one; at least 1. */
+  queryRank?: number | null;
+  /** Elements of a head that are rotated, kept beside the vector. */
+  ropeSize: number;
+  /** Elements of a head's values; at least 1. */
+  valueSize: number;
+}
+
+/** An index that chooses the positions that are attended to. */
+export interface IndexFacts {
+  /** Heads of its queries; at least 1. */
+  heads: number;
+  /** Elements of a head, and of what is kept of a token; at least 1. */
+  headSize: number;
+}
+
+/** The heads of attention. */
+export interface AttentionFacts {
+  /** Heads of queries; at least 1. */
+  heads: number;
+  /** Heads of keys and values; at least 1. The card's `num_key_value_heads` unless it is given. */
+  kvHeads?: number | null;
+  /** Elements of a head; with latent vectors, those that are not rotated. At least 1. */
+  headSize: number;
+  /** Queries come with a gate of their size. */
+  outputGate?: boolean;
+  /** Layers that attend to all positions have no projection of values: they make them of keys. */
+  valuesFromKeys?: boolean;
+  /** The last so many layers use keys and values of earlier ones. */
+  sharingLayers?: number;
+  /** Width of the dense feed-forward blocks of these layers, where it differs; at least 1. */
+  sharingFeedForwardSize?: number | null;
+  /** Keys and values are kept as latent vectors. */
+  latent?: LatentFacts | null;
+  /** Positions are chosen by an index. */
+  index?: IndexFacts | null;
+}
+
+/** Layers that attend to a window: heads are those of `attention` unless they are given. */
+export interface WindowFacts {
+  /** Positions; at least 1. */
+  size: number;
+  /** Heads of queries; at least 1. */
+  heads?: number | null;
+  /** Heads of keys and values; at least 1. */
+  kvHeads?: number | null;
+  /** Elements of a head; at least 1. */
+  headSize?: number | null;
+}
+
+/** Layers with states: a matrix for each head of values. */
+export interface RecurrentFacts {
+  /** Heads of values, each with a state; at least 1. */
+  heads: number;
+  /** Elements of a head of values; at least 1. */
+  headSize: number;
+  /** Heads, or groups, of keys and queries; at least 1. */
+  keyHeads: number;
+  /** Elements of a head of keys; at least 1. */
+  keySize: number;
+  /** Positions that channels are convolved over; at least 1. */
+  convolution: number;
+}
+
+/** The experts of a mixture. */
+export interface ExpertFacts {
+  /** Routed experts of a layer; at least 1. */
+  count: number;
+  /** Routed experts that a token takes; at least 1. */
+  perToken: number;
+  /** Width of a routed expert; at least 1. */
+  size: number;
+  /** Width of all that every token takes beside routed experts, together. */
+  sharedSize?: number;
+  /** The first so many layers are dense. */
+  denseLayers?: number;
+  /** Bits of a routed expert's weight with its scales. Where unknown, as many as other weights have. */
+  bits?: number | null;
+}
+
+/** What a model is made of: all that plans need to know of it before its checkpoint is there. */
+export interface ModelFacts {
+  /** The version of this section: 1. Of later versions only `version` and `source` are read. */
+  version?: number;
+  /** Where the facts are from, as the address of a configuration. */
+  source?: string;
+  /** Rows of the embedding table, and of the head; at least 1. */
+  vocabSize?: number | null;
+  /** The head is the embedding table. */
+  tiedEmbeddings?: boolean;
+  /** What the layers are, in their order; repeated for as many layers as there are. */
+  layers?: ("full" | "window" | "recurrent" | "feed_forward")[];
+  /** Width of dense feed-forward blocks, in elements; at least 1. */
+  feedForwardSize?: number | null;
+  /** Matrices of a feed-forward block or expert: 3 with a gate, 2 without. */
+  feedForwardMatrices?: number;
+  /** Elements of what each layer gets of each token beside the residual stream; at least 1. */
+  layerInputSize?: number | null;
+  /** Bits of a weight with its scales, of all but routed experts. Where unknown, all weights count alike. */
+  bits?: number | null;
+  /** The same of dense feed-forward blocks and shared experts, where it differs. */
+  feedForwardBits?: number | null;
+  /** Parameters of parts beside the decoder, which see and hear; of 16 bits each. */
+  otherParameters?: number;
+  /** Attention. */
+  attention?: AttentionFacts | null;
+  /** What is otherwise in layers that attend to a window. */
+  window?: WindowFacts | null;
+  /** Layers with states. */
+  recurrent?: RecurrentFacts | null;
+  /** Experts, in mixtures. */
+  experts?: ExpertFacts | null;
+}
+
 /**
  * Facts about one model, declared rather than measured. The only required ones are its identity, size, layers, width,
  * tasks, and whether its tensors can be split.
@@ -203,6 +321,8 @@ export interface ModelCard {
   runtime?: RuntimeCardConfig | null;
   /** Where it can run. */
   placement?: PlacementCardConfig;
+  /** What it is made of. Nothing of it is needed; plans are better with it. */
+  facts?: ModelFacts | null;
 }
 
 /** What a request says about reasoning; also what is left of it for a given model. */
@@ -390,6 +510,8 @@ export interface Cluster {
 export interface LayerBytes {
   /** Attention, norms and router: what stays with the layer's keys and values. */
   attention?: number;
+  /** The router's part of these. */
+  router?: number;
   /** What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts. */
   ffn?: number;
   /** Routed experts; 0: a dense block. */
@@ -418,7 +540,10 @@ export interface LayerBytes {
 export interface Inventory {
   /** One entry a layer. */
   layers: LayerBytes[];
-  /** The embedding table: in the first stage, and in the last one too where it is the head as well. */
+  /**
+   * The embedding table, with the norm of what layers get of tokens: in the first stage, and in the last one too where
+   * it is the head as well.
+   */
   embedding?: number;
   /** All stages hold the embedding table: their layers have inputs from tokens' embeddings. */
   embeddingEverywhere?: boolean;
@@ -436,6 +561,14 @@ export interface Inventory {
   row?: number;
   /** They were counted in a checkpoint; else estimated from a card. */
   exact?: boolean;
+  /** The table of what layers get of tokens, of which each takes a row: it stays in the file. */
+  inputTable?: number;
+  /** What sees and hears, beside the decoder; not loaded. */
+  vision?: number;
+  /** Layers that predict further tokens, behind the last one; not loaded. */
+  mtp?: number;
+  /** What was guessed, in words. */
+  guessed?: string[];
 }
 
 /** Facts about a model's architecture. */

@@ -51,6 +51,13 @@ def test_a_card_made_of_its_fields_is_the_card_that_is_read() -> None:
         "runtime": skulk.RuntimeCardConfig(served_spec_n_max=3),
         "components": (skulk.ComponentInfo("unet", "unet/", skulk.StorageSize(5), True),),
         "placement": skulk.PlacementCardConfig(("mlx", "skulk-cpu"), 1.5, 4096, ("skulk-cpu",)),
+        "facts": skulk.ModelFacts(
+            vocab_size=512,
+            layers=("window", "full"),
+            attention=skulk.AttentionFacts(heads=4, head_size=16),
+            window=skulk.WindowFacts(size=32),
+            experts=skulk.ExpertFacts(count=8, per_token=2, size=64),
+        ),
     }
     card = minimal(**sections)
     for again in (skulk.ModelCard.from_toml(card.to_toml()), skulk.ModelCard.from_json(card.to_json())):

@@ -1,9 +1,12 @@
 //! What is known about a model without opening it? Model cards, and the profiles they resolve to.
 
 mod checkpoint;
+mod facts;
 mod families;
+mod findings;
 mod folder;
 mod library;
+mod parameters;
 mod profile;
 mod read;
 mod reasoning;
@@ -12,8 +15,13 @@ mod schema;
 mod write;
 
 pub use checkpoint::{ConfigFacts, GgufChoice, GgufFacts, GgufFile, select_gguf};
+pub use facts::{
+    AttentionFacts, ExpertFacts, IndexFacts, LatentFacts, LayerKind, ModelFacts, RecurrentFacts, WindowFacts,
+};
 pub use families::is_gemma4_family;
+pub(crate) use findings::MOST_EXPERTS;
 pub use library::CardLibrary;
+pub(crate) use parameters::{LayerParameters, Parameters, parameters};
 pub use profile::{Profile, ProfileHints, RequestHints};
 pub use reasoning::ReasoningRequest;
 pub use schema::{

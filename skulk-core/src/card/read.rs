@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use super::facts::as_known;
 use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::strict::{Document, Tree};
@@ -62,7 +63,7 @@ impl ModelCard {
     }
 
     pub(super) fn from_tree(tree: &Tree) -> Result<Self> {
-        CARD.read(tree, None).map(Self::complete)
+        CARD.read(&as_known(tree), None).map(Self::complete)
     }
 
     /// The card with what follows from other fields.

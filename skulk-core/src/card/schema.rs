@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::facts::ModelFacts;
 use super::rules;
 use crate::macros::closed_set;
 use crate::strict::{Bounds, Leaf, Reader, Tree, read_fields};
@@ -63,6 +64,8 @@ macro_rules! section {
         }
     };
 }
+
+pub(super) use {names, section};
 
 names! {
     /// What a model does.
@@ -260,6 +263,8 @@ section! {
         pub runtime: Option<RuntimeCardConfig>,
         /// Where it can run.
         pub placement: PlacementCardConfig = PlacementCardConfig::default(),
+        /// What it is made of. Nothing of it is needed; plans are better with it.
+        pub facts: Option<ModelFacts>,
     }
 }
 
@@ -465,6 +470,7 @@ impl ModelCard {
             tooling: None,
             runtime: None,
             placement: PlacementCardConfig::default(),
+            facts: None,
         }
     }
 

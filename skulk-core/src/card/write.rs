@@ -185,8 +185,9 @@ mod tests {
 
     use super::*;
     use crate::card::{
-        BuiltinTool, ComponentInfo, ModelTask, PlacementCardConfig, ReasoningCardConfig, ReasoningFormat,
-        RuntimeCardConfig, ServedSpecType, StorageSize, ToolingCardConfig, VisionCardConfig,
+        AttentionFacts, BuiltinTool, ComponentInfo, LayerKind, ModelFacts, ModelTask, PlacementCardConfig,
+        ReasoningCardConfig, ReasoningFormat, RuntimeCardConfig, ServedSpecType, StorageSize,
+        ToolingCardConfig, VisionCardConfig,
     };
 
     fn named(model_id: &str) -> ModelCard {
@@ -254,7 +255,7 @@ backend_preference = []
         assert_eq!(value["runtime"]["servedSpecNMax"], 3);
         assert_eq!(value["runtime"]["servedSpecType"], "ngram");
         assert_eq!(value["placement"]["minVramGib"], Value::Null);
-        assert_eq!(value.as_object().unwrap().len(), 23);
+        assert_eq!(value.as_object().unwrap().len(), 24);
         assert_eq!(value["runtime"].as_object().unwrap().len(), 14);
         assert_eq!(ModelCard::from_json(&card.to_json()).unwrap(), card);
     }
@@ -385,6 +386,7 @@ backend_preference = []
                 safetensors_index_filename: gguf_file.clone(),
             };
             let model_id = format!("m{id}");
+            let source = family.clone();
             ModelCard {
                 vision: format.map(|_| VisionCardConfig {
                     image_token_id: Some(context_length),
@@ -408,6 +410,14 @@ backend_preference = []
                     format: ReasoningFormat::ALL.get(format).copied(),
                     supports_toggle: flags.first().copied(),
                     ..Default::default()
+                }),
+                facts: components.map(|count| ModelFacts {
+                    source,
+                    layers: vec![LayerKind::Full; count],
+                    vocab_size: Some(sizes[0] as usize + 1),
+                    bits: flags[0].then_some(4.5),
+                    attention: flags[1].then(|| AttentionFacts { heads: 1, head_size: count + 1, ..Default::default() }),
+                    ..ModelFacts::default()
                 }),
                 modalities: components.map(|_| Default::default()),
                 tooling: format.map(|format| ToolingCardConfig {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::backend::keeps;
 use super::cluster::{Cluster, NodeId};
 use super::direct::seats;
+use super::inventory::Inventory;
 use super::memory::{shard_footprint, usable_memory};
 use super::placement::Placement;
 use super::stage::{Part, invalid};
@@ -129,12 +130,14 @@ impl Placement {
             }
             weights += u128::from(budget.bytes.attention) + u128::from(budget.bytes.feed_forward);
         }
-        let expected = u128::from(card.storage_size.in_bytes);
+        let beside = Inventory::from_card(card).beside();
+        let decoder = card.storage_size.in_bytes.saturating_sub(beside);
+        let expected = u128::from(decoder);
         if weights * 100 < expected * ACCOUNTED {
             let found = ByteSize(u64::try_from(weights).unwrap_or(u64::MAX));
             return Err(invalid(format!(
                 "expected budgets for {} of weights, found {found}",
-                ByteSize(card.storage_size.in_bytes)
+                ByteSize(decoder)
             )));
         }
         Ok(())

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::described;
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
+use super::named;
 use crate::arch::{ArchSpec, MAX_LAYERS, STATES_HELD};
-use crate::card::ModelCard;
+use crate::card::{ModelCard, parameters};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
 use crate::weights::{Checkpoint, stored_bytes};
@@ -19,7 +21,7 @@ use crate::weights::{Checkpoint, stored_bytes};
 pub struct Inventory {
     /// One entry a layer.
     pub layers: Vec<LayerBytes>,
-    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    /// The embedding table, with the norm of what layers get of tokens: in the first stage, and in the last one too where it is the head as well.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub embedding: u64,
     /// All stages hold the embedding table: their layers have inputs from tokens' embeddings.
@@ -38,6 +40,22 @@ pub struct Inventory {
     /// They were counted in a checkpoint; else estimated from a card.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub exact: bool,
+    /// The table of what layers get of tokens, of which each takes a row: it stays in the file.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub input_table: u64,
+    /// What sees and hears, beside the decoder; not loaded.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub vision: u64,
+    /// Layers that predict further tokens, behind the last one; not loaded.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub mtp: u64,
+    /// What was guessed, in words.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub guessed: Vec<String>,
 }
 
 /// The bytes of one layer.
@@ -48,6 +66,9 @@ pub struct Inventory {
 pub struct LayerBytes {
     /// Attention, norms and router: what stays with the layer's keys and values.
     pub attention: u64,
+    /// The router's part of these.
+    #[serde(default)]
+    pub router: u64,
     /// What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts.
     pub ffn: u64,
     /// Routed experts; 0: a dense block.
@@ -112,8 +133,9 @@ fn kept(layer: &LayerBytes, kv: KvTypes) -> u64 {
 const ATTENTION_SHARE: u64 = 3;
 
 impl Inventory {
-    /// What follows from a card: its size divided by its layers, a third of each for attention. Keys and
-    /// values have heads of 128 elements of 2 bytes, and cost nothing where the card does not count heads.
+    /// What follows from a card. Where it has [facts](crate::card::ModelFacts), its size is shared out by the parameters
+    /// that follow from them. Else it is divided by the layers, a third of each for attention, and keys and values have
+    /// heads of 128 elements; they cost nothing where the card does not count heads. `guessed` says which.
     ///
     /// ```
     /// # use skulk::ModelCard;
@@ -121,9 +143,25 @@ impl Inventory {
     /// #     "hiddenSize":8,"supportsTensor":false,"tasks":["TextGeneration"]}"#)?;
     /// let inventory = skulk::plan::Inventory::from_card(&card);
     /// assert_eq!(inventory.layers.iter().map(|layer| layer.total()).sum::<u64>(), 1000);
+    /// assert!(!inventory.guessed.is_empty());
     /// # Ok::<(), skulk::Error>(())
     /// ```
     pub fn from_card(card: &ModelCard) -> Self {
+        let why = match parameters(card) {
+            Some(Ok(parameters)) => return described::inventory(card, &parameters),
+            Some(Err(findings)) => {
+                let listed: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                format!("the card's facts cannot be right and were left out: {}", listed.join("; "))
+            }
+            None => "the card has no facts".to_owned(),
+        };
+        let divided =
+            "its size was divided by its layers, a third of each for attention, as of a dense model";
+        Self { guessed: vec![format!("{why}; {divided}")], ..Self::from_size(card) }
+    }
+
+    /// What follows from a card's size alone, as in Skulk 1.3.
+    pub(super) fn from_size(card: &ModelCard) -> Self {
         let n = card.n_layers.clamp(1, MAX_LAYERS) as u64;
         let (each, larger) = (card.storage_size.in_bytes / n, card.storage_size.in_bytes % n);
         let heads = card.num_key_value_heads.unwrap_or(0) as u64;
@@ -153,22 +191,27 @@ impl Inventory {
             n_used,
             expert,
             kv_per_token,
-            kv_head_dim: 0,
-            latent: false,
-            window: None,
-            joined: false,
-            state: 0,
+            ..LayerBytes::default()
         };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
     }
 
-    /// Counts a checkpoint's tensors; only its headers are read.
+    /// Counts a checkpoint's tensors; only its headers are read. Of families that this library cannot run, it counts them
+    /// by their names: `guessed` says so, and what could not be known.
     ///
     /// # Errors
-    /// As [`ArchSpec::from_checkpoint`]; [`ErrorKind::TensorMissing`](crate::ErrorKind::TensorMissing) for
-    /// tensors that the checkpoint lacks.
+    /// As [`ArchSpec::from_checkpoint`], but for families that cannot be run only where no tensor is of a layer;
+    /// [`ErrorKind::TensorMissing`](crate::ErrorKind::TensorMissing) for tensors that the checkpoint lacks.
     pub fn from_checkpoint(checkpoint: &dyn Checkpoint) -> Result<Self> {
-        let arch = ArchSpec::from_checkpoint(checkpoint)?;
+        let arch = match ArchSpec::from_checkpoint(checkpoint) {
+            Err(error) if error.kind() == ErrorKind::ArchUnsupported => {
+                let Some(mut counted) = named::inventory(checkpoint) else { return Err(error) };
+                let why = format!("{}: tensors were counted by their names", error.message());
+                counted.guessed.insert(0, why);
+                return Ok(counted);
+            }
+            arch => arch?,
+        };
         let len = |name: &str| stored_bytes(checkpoint, name);
         let missing = |name: String| {
             Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
@@ -205,9 +248,11 @@ impl Inventory {
             let (n_experts, n_used) =
                 spec.ffn.experts.map_or((0, 0), |experts| (experts.n_experts, experts.n_used));
             let expert = if n_experts == 0 { 0 } else { block / n_experts as u64 };
+            let shared = sum(&mut names.shared_expert(at, spec))?;
             Ok(LayerBytes {
-                attention: total.saturating_sub(block),
-                ffn: block.saturating_sub(expert.saturating_mul(n_experts as u64)),
+                attention: total.saturating_sub(block).saturating_sub(shared),
+                router: sum(&mut names.router(at, spec))?,
+                ffn: block.saturating_sub(expert.saturating_mul(n_experts as u64)).saturating_add(shared),
                 n_experts,
                 n_used,
                 expert,
@@ -225,14 +270,19 @@ impl Inventory {
             first.attention = first.attention.saturating_add(sum(&mut begin.into_iter())?);
         }
         let head = (!arch.tied_embeddings).then(|| names.head());
+        let (vision, mtp) = named::beside(checkpoint, arch.n_layers());
         Ok(Self {
             layers,
-            embedding: sum(&mut [names.embedding()].into_iter())?,
+            embedding: sum(&mut [names.embedding()].into_iter().chain(inputs.then(|| names.input_norm())))?,
             embedding_everywhere: inputs,
             tied_embeddings: arch.tied_embeddings,
             head: sum(&mut [names.output_norm()].into_iter().chain(head).chain(end))?,
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
             exact: true,
+            input_table: if inputs { len(&names.layer_inputs()).unwrap_or(0) } else { 0 },
+            vision,
+            mtp,
+            guessed: Vec::new(),
         })
     }
 
@@ -260,7 +310,12 @@ impl Inventory {
         held && !layers.is_empty()
     }
 
-    /// All weights, each once.
+    /// What is not loaded, and in no budget.
+    pub(super) fn beside(&self) -> u64 {
+        [self.input_table, self.vision, self.mtp].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// All weights that are loaded, each once.
     pub fn weights(&self) -> u64 {
         let layers = self.layers.iter().map(LayerBytes::total).fold(0, u64::saturating_add);
         layers.saturating_add(self.embedding).saturating_add(self.head)

@@ -9,13 +9,10 @@ use super::placement::Placement;
 use super::request::{Request, Transport};
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
-use crate::card::ModelCard;
+use crate::card::{MOST_EXPERTS, ModelCard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::KvTypes;
 use crate::weights::open_checkpoint;
-
-/// Experts of all layers together that a plan may have.
-const MOST_EXPERTS: usize = 1 << 22;
 
 /// Plans placements: pure, deterministic, and polynomial in the size of the cluster.
 ///

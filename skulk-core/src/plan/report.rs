@@ -236,6 +236,9 @@ pub struct PlanReport {
     pub weights: u64,
     /// They were counted in a checkpoint; else the card's size was divided.
     pub exact: bool,
+    /// What was guessed of the model, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guessed: Vec<String>,
     /// How it was to be split.
     pub sharding: Sharding,
     /// How nodes were to talk.
@@ -290,6 +293,7 @@ impl PlanReport {
             model_id: card.model_id.clone(),
             weights: card.storage_size.in_bytes,
             exact: false,
+            guessed: Vec::new(),
             sharding: request.sharding,
             transport: request.transport,
             strictness: request.strictness,

@@ -159,6 +159,9 @@ fn lookup<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Without the fields that the reference lacks, which must be empty.
 fn without_later(mut card: Value) -> Value {
+    if let Some(fields) = card.as_object_mut() {
+        fields.retain(|key, value| !(key == "facts" && value.is_null()));
+    }
     if let Some(runtime) = card["runtime"].as_object_mut() {
         runtime.retain(|key, value| !(key.starts_with("servedSpec") && value.is_null()));
     }

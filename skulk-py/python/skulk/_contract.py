@@ -14,6 +14,7 @@ from . import _methods
 __all__ = [
     "Accelerator",
     "Arch",
+    "AttentionFacts",
     "Budget",
     "Bytes",
     "CallArgumentsEvent",
@@ -34,19 +35,23 @@ __all__ = [
     "Device",
     "Divergence",
     "Event",
+    "ExpertFacts",
     "ExpertShard",
     "FfnMemory",
     "Finish",
     "FinishEvent",
     "GgufFacts",
+    "IndexFacts",
     "Inventory",
     "KvMemory",
+    "LatentFacts",
     "LayerBytes",
     "Link",
     "LinkSpeed",
     "MalformedCall",
     "ModalitiesCardConfig",
     "ModelCard",
+    "ModelFacts",
     "NetworkInterface",
     "Node",
     "NodeMemory",
@@ -58,6 +63,7 @@ __all__ = [
     "Reasoning",
     "ReasoningCardConfig",
     "ReasoningEvent",
+    "RecurrentFacts",
     "RuntimeCardConfig",
     "Socket",
     "Stage",
@@ -71,6 +77,7 @@ __all__ = [
     "Usable",
     "Usage",
     "VisionCardConfig",
+    "WindowFacts",
 ]
 
 
@@ -385,6 +392,298 @@ class PlacementCardConfig:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LatentFacts:
+    """Keys and values that are kept as one vector a token."""
+
+    rank: int
+    """Elements of the vector; at least 1."""
+    rope_size: int
+    """Elements of a head that are rotated, kept beside the vector."""
+    value_size: int
+    """Elements of a head's values; at least 1."""
+    query_rank: int | None = None
+    """Elements of the vector that queries are made of, where they are made of one; at least 1."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> LatentFacts:
+        return LatentFacts(
+            rank=data["rank"],
+            query_rank=data["queryRank"],
+            rope_size=data["ropeSize"],
+            value_size=data["valueSize"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "rank": self.rank,
+            "queryRank": self.query_rank,
+            "ropeSize": self.rope_size,
+            "valueSize": self.value_size,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """An index that chooses the positions that are attended to."""
+
+    heads: int
+    """Heads of its queries; at least 1."""
+    head_size: int
+    """Elements of a head, and of what is kept of a token; at least 1."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> IndexFacts:
+        return IndexFacts(
+            heads=data["heads"],
+            head_size=data["headSize"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "heads": self.heads,
+            "headSize": self.head_size,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionFacts:
+    """The heads of attention."""
+
+    heads: int
+    """Heads of queries; at least 1."""
+    head_size: int
+    """Elements of a head; with latent vectors, those that are not rotated. At least 1."""
+    kv_heads: int | None = None
+    """Heads of keys and values; at least 1. The card's ``num_key_value_heads`` unless it is given."""
+    output_gate: bool = False
+    """Queries come with a gate of their size."""
+    values_from_keys: bool = False
+    """Layers that attend to all positions have no projection of values: they make them of keys."""
+    sharing_layers: int = 0
+    """The last so many layers use keys and values of earlier ones."""
+    sharing_feed_forward_size: int | None = None
+    """Width of the dense feed-forward blocks of these layers, where it differs; at least 1."""
+    latent: LatentFacts | None = None
+    """Keys and values are kept as latent vectors."""
+    index: IndexFacts | None = None
+    """Positions are chosen by an index."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> AttentionFacts:
+        return AttentionFacts(
+            heads=data["heads"],
+            kv_heads=data["kvHeads"],
+            head_size=data["headSize"],
+            output_gate=data["outputGate"],
+            values_from_keys=data["valuesFromKeys"],
+            sharing_layers=data["sharingLayers"],
+            sharing_feed_forward_size=data["sharingFeedForwardSize"],
+            latent=None if data["latent"] is None else LatentFacts._of(data["latent"]),
+            index=None if data["index"] is None else IndexFacts._of(data["index"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "heads": self.heads,
+            "kvHeads": self.kv_heads,
+            "headSize": self.head_size,
+            "outputGate": self.output_gate,
+            "valuesFromKeys": self.values_from_keys,
+            "sharingLayers": self.sharing_layers,
+            "sharingFeedForwardSize": self.sharing_feed_forward_size,
+            "latent": _methods.plain(self.latent),
+            "index": _methods.plain(self.index),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    """Layers that attend to a window: heads are those of ``attention`` unless they are given."""
+
+    size: int
+    """Positions; at least 1."""
+    heads: int | None = None
+    """Heads of queries; at least 1."""
+    kv_heads: int | None = None
+    """Heads of keys and values; at least 1."""
+    head_size: int | None = None
+    """Elements of a head; at least 1."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> WindowFacts:
+        return WindowFacts(
+            size=data["size"],
+            heads=data["heads"],
+            kv_heads=data["kvHeads"],
+            head_size=data["headSize"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "size": self.size,
+            "heads": self.heads,
+            "kvHeads": self.kv_heads,
+            "headSize": self.head_size,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentFacts:
+    """Layers with states: a matrix for each head of values."""
+
+    heads: int
+    """Heads of values, each with a state; at least 1."""
+    head_size: int
+    """Elements of a head of values; at least 1."""
+    key_heads: int
+    """Heads, or groups, of keys and queries; at least 1."""
+    key_size: int
+    """Elements of a head of keys; at least 1."""
+    convolution: int
+    """Positions that channels are convolved over; at least 1."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> RecurrentFacts:
+        return RecurrentFacts(
+            heads=data["heads"],
+            head_size=data["headSize"],
+            key_heads=data["keyHeads"],
+            key_size=data["keySize"],
+            convolution=data["convolution"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "heads": self.heads,
+            "headSize": self.head_size,
+            "keyHeads": self.key_heads,
+            "keySize": self.key_size,
+            "convolution": self.convolution,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertFacts:
+    """The experts of a mixture."""
+
+    count: int
+    """Routed experts of a layer; at least 1."""
+    per_token: int
+    """Routed experts that a token takes; at least 1."""
+    size: int
+    """Width of a routed expert; at least 1."""
+    shared_size: int = 0
+    """Width of all that every token takes beside routed experts, together."""
+    dense_layers: int = 0
+    """The first so many layers are dense."""
+    bits: float | None = None
+    """Bits of a routed expert's weight with its scales. Where unknown, as many as other weights have."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ExpertFacts:
+        return ExpertFacts(
+            count=data["count"],
+            per_token=data["perToken"],
+            size=data["size"],
+            shared_size=data["sharedSize"],
+            dense_layers=data["denseLayers"],
+            bits=data["bits"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "count": self.count,
+            "perToken": self.per_token,
+            "size": self.size,
+            "sharedSize": self.shared_size,
+            "denseLayers": self.dense_layers,
+            "bits": self.bits,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a model is made of: all that plans need to know of it before its checkpoint is there."""
+
+    version: int = 1
+    """The version of this section: 1. Of later versions only ``version`` and ``source`` are read."""
+    source: str = ""
+    """Where the facts are from, as the address of a configuration."""
+    vocab_size: int | None = None
+    """Rows of the embedding table, and of the head; at least 1."""
+    tied_embeddings: bool = False
+    """The head is the embedding table."""
+    layers: tuple[Literal["full", "window", "recurrent", "feed_forward"], ...] = ("full",)
+    """What the layers are, in their order; repeated for as many layers as there are."""
+    feed_forward_size: int | None = None
+    """Width of dense feed-forward blocks, in elements; at least 1."""
+    feed_forward_matrices: int = 3
+    """Matrices of a feed-forward block or expert: 3 with a gate, 2 without."""
+    layer_input_size: int | None = None
+    """Elements of what each layer gets of each token beside the residual stream; at least 1."""
+    bits: float | None = None
+    """Bits of a weight with its scales, of all but routed experts. Where unknown, all weights count alike."""
+    feed_forward_bits: float | None = None
+    """The same of dense feed-forward blocks and shared experts, where it differs."""
+    other_parameters: int = 0
+    """Parameters of parts beside the decoder, which see and hear; of 16 bits each."""
+    attention: AttentionFacts | None = None
+    """Attention."""
+    window: WindowFacts | None = None
+    """What is otherwise in layers that attend to a window."""
+    recurrent: RecurrentFacts | None = None
+    """Layers with states."""
+    experts: ExpertFacts | None = None
+    """Experts, in mixtures."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ModelFacts:
+        return ModelFacts(
+            version=data["version"],
+            source=data["source"],
+            vocab_size=data["vocabSize"],
+            tied_embeddings=data["tiedEmbeddings"],
+            layers=tuple(data["layers"]),
+            feed_forward_size=data["feedForwardSize"],
+            feed_forward_matrices=data["feedForwardMatrices"],
+            layer_input_size=data["layerInputSize"],
+            bits=data["bits"],
+            feed_forward_bits=data["feedForwardBits"],
+            other_parameters=data["otherParameters"],
+            attention=None if data["attention"] is None else AttentionFacts._of(data["attention"]),
+            window=None if data["window"] is None else WindowFacts._of(data["window"]),
+            recurrent=None if data["recurrent"] is None else RecurrentFacts._of(data["recurrent"]),
+            experts=None if data["experts"] is None else ExpertFacts._of(data["experts"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "version": self.version,
+            "source": self.source,
+            "vocabSize": self.vocab_size,
+            "tiedEmbeddings": self.tied_embeddings,
+            "layers": _methods.plain(self.layers),
+            "feedForwardSize": self.feed_forward_size,
+            "feedForwardMatrices": self.feed_forward_matrices,
+            "layerInputSize": self.layer_input_size,
+            "bits": self.bits,
+            "feedForwardBits": self.feed_forward_bits,
+            "otherParameters": self.other_parameters,
+            "attention": _methods.plain(self.attention),
+            "window": _methods.plain(self.window),
+            "recurrent": _methods.plain(self.recurrent),
+            "experts": _methods.plain(self.experts),
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModelCard(_methods.ModelCard):
     """Facts about one model, declared rather than measured. The only required ones are its identity, size, layers,
@@ -436,6 +735,8 @@ class ModelCard(_methods.ModelCard):
     """How it is run."""
     placement: PlacementCardConfig = PlacementCardConfig()
     """Where it can run."""
+    facts: ModelFacts | None = None
+    """What it is made of. Nothing of it is needed; plans are better with it."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> ModelCard:
@@ -463,6 +764,7 @@ class ModelCard(_methods.ModelCard):
             tooling=None if data["tooling"] is None else ToolingCardConfig._of(data["tooling"]),
             runtime=None if data["runtime"] is None else RuntimeCardConfig._of(data["runtime"]),
             placement=PlacementCardConfig._of(data["placement"]),
+            facts=None if data["facts"] is None else ModelFacts._of(data["facts"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -491,6 +793,7 @@ class ModelCard(_methods.ModelCard):
             "tooling": _methods.plain(self.tooling),
             "runtime": _methods.plain(self.runtime),
             "placement": _methods.plain(self.placement),
+            "facts": _methods.plain(self.facts),
         }
 
 
@@ -897,6 +1200,8 @@ class LayerBytes:
 
     attention: int = 0
     """Attention, norms and router: what stays with the layer's keys and values."""
+    router: int = 0
+    """The router's part of these."""
     ffn: int = 0
     """What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts."""
     n_experts: int = 0
@@ -923,6 +1228,7 @@ class LayerBytes:
     def _of(data: dict[str, Any]) -> LayerBytes:
         return LayerBytes(
             attention=data["attention"],
+            router=data["router"],
             ffn=data["ffn"],
             n_experts=data["nExperts"],
             n_used=data["nUsed"],
@@ -939,6 +1245,7 @@ class LayerBytes:
         """The same as JSON has it, in camelCase."""
         return {
             "attention": self.attention,
+            "router": self.router,
             "ffn": self.ffn,
             "nExperts": self.n_experts,
             "nUsed": self.n_used,
@@ -959,7 +1266,8 @@ class Inventory(_methods.Inventory):
     layers: list[LayerBytes] = field(repr=False)
     """One entry a layer."""
     embedding: int = 0
-    """The embedding table: in the first stage, and in the last one too where it is the head as well."""
+    """The embedding table, with the norm of what layers get of tokens: in the first stage, and in the last one too
+    where it is the head as well."""
     embedding_everywhere: bool = False
     """All stages hold the embedding table: their layers have inputs from tokens' embeddings."""
     tied_embeddings: bool = False
@@ -972,6 +1280,14 @@ class Inventory(_methods.Inventory):
     the card's hidden size."""
     exact: bool = False
     """They were counted in a checkpoint; else estimated from a card."""
+    input_table: int = 0
+    """The table of what layers get of tokens, of which each takes a row: it stays in the file."""
+    vision: int = 0
+    """What sees and hears, beside the decoder; not loaded."""
+    mtp: int = 0
+    """Layers that predict further tokens, behind the last one; not loaded."""
+    guessed: list[str] = field(default_factory=list)
+    """What was guessed, in words."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Inventory:
@@ -983,6 +1299,10 @@ class Inventory(_methods.Inventory):
             head=data["head"],
             row=data["row"],
             exact=data["exact"],
+            input_table=data["inputTable"],
+            vision=data["vision"],
+            mtp=data["mtp"],
+            guessed=data["guessed"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -995,6 +1315,10 @@ class Inventory(_methods.Inventory):
             "head": self.head,
             "row": self.row,
             "exact": self.exact,
+            "inputTable": self.input_table,
+            "vision": self.vision,
+            "mtp": self.mtp,
+            "guessed": _methods.plain(self.guessed),
         }
 
 

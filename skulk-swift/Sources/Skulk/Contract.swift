@@ -247,6 +247,223 @@ public struct PlacementCardConfig: Codable, Sendable, Hashable {
     }
 }
 
+/// Keys and values that are kept as one vector a token.
+public struct LatentFacts: Codable, Sendable, Hashable {
+    /// Elements of the vector; at least 1.
+    public var rank: Int
+    /// Elements of the vector that queries are made of, where they are made of one; at least 1.
+    public var queryRank: Int?
+    /// Elements of a head that are rotated, kept beside the vector.
+    public var ropeSize: Int
+    /// Elements of a head's values; at least 1.
+    public var valueSize: Int
+
+    /// Of its fields.
+    public init(rank: Int, queryRank: Int? = nil, ropeSize: Int, valueSize: Int) {
+        self.rank = rank
+        self.queryRank = queryRank
+        self.ropeSize = ropeSize
+        self.valueSize = valueSize
+    }
+}
+
+/// An index that chooses the positions that are attended to.
+public struct IndexFacts: Codable, Sendable, Hashable {
+    /// Heads of its queries; at least 1.
+    public var heads: Int
+    /// Elements of a head, and of what is kept of a token; at least 1.
+    public var headSize: Int
+
+    /// Of its fields.
+    public init(heads: Int, headSize: Int) {
+        self.heads = heads
+        self.headSize = headSize
+    }
+}
+
+/// The heads of attention.
+public struct AttentionFacts: Codable, Sendable, Hashable {
+    /// Heads of queries; at least 1.
+    public var heads: Int
+    /// Heads of keys and values; at least 1. The card's `num_key_value_heads` unless it is given.
+    public var kvHeads: Int?
+    /// Elements of a head; with latent vectors, those that are not rotated. At least 1.
+    public var headSize: Int
+    /// Queries come with a gate of their size.
+    public var outputGate: Bool
+    /// Layers that attend to all positions have no projection of values: they make them of keys.
+    public var valuesFromKeys: Bool
+    /// The last so many layers use keys and values of earlier ones.
+    public var sharingLayers: Int
+    /// Width of the dense feed-forward blocks of these layers, where it differs; at least 1.
+    public var sharingFeedForwardSize: Int?
+    /// Keys and values are kept as latent vectors.
+    public var latent: LatentFacts?
+    /// Positions are chosen by an index.
+    public var index: IndexFacts?
+
+    /// Of its fields.
+    public init(
+        heads: Int,
+        kvHeads: Int? = nil,
+        headSize: Int,
+        outputGate: Bool = false,
+        valuesFromKeys: Bool = false,
+        sharingLayers: Int = 0,
+        sharingFeedForwardSize: Int? = nil,
+        latent: LatentFacts? = nil,
+        index: IndexFacts? = nil
+    ) {
+        self.heads = heads
+        self.kvHeads = kvHeads
+        self.headSize = headSize
+        self.outputGate = outputGate
+        self.valuesFromKeys = valuesFromKeys
+        self.sharingLayers = sharingLayers
+        self.sharingFeedForwardSize = sharingFeedForwardSize
+        self.latent = latent
+        self.index = index
+    }
+}
+
+/// Layers that attend to a window: heads are those of `attention` unless they are given.
+public struct WindowFacts: Codable, Sendable, Hashable {
+    /// Positions; at least 1.
+    public var size: Int
+    /// Heads of queries; at least 1.
+    public var heads: Int?
+    /// Heads of keys and values; at least 1.
+    public var kvHeads: Int?
+    /// Elements of a head; at least 1.
+    public var headSize: Int?
+
+    /// Of its fields.
+    public init(size: Int, heads: Int? = nil, kvHeads: Int? = nil, headSize: Int? = nil) {
+        self.size = size
+        self.heads = heads
+        self.kvHeads = kvHeads
+        self.headSize = headSize
+    }
+}
+
+/// Layers with states: a matrix for each head of values.
+public struct RecurrentFacts: Codable, Sendable, Hashable {
+    /// Heads of values, each with a state; at least 1.
+    public var heads: Int
+    /// Elements of a head of values; at least 1.
+    public var headSize: Int
+    /// Heads, or groups, of keys and queries; at least 1.
+    public var keyHeads: Int
+    /// Elements of a head of keys; at least 1.
+    public var keySize: Int
+    /// Positions that channels are convolved over; at least 1.
+    public var convolution: Int
+
+    /// Of its fields.
+    public init(heads: Int, headSize: Int, keyHeads: Int, keySize: Int, convolution: Int) {
+        self.heads = heads
+        self.headSize = headSize
+        self.keyHeads = keyHeads
+        self.keySize = keySize
+        self.convolution = convolution
+    }
+}
+
+/// The experts of a mixture.
+public struct ExpertFacts: Codable, Sendable, Hashable {
+    /// Routed experts of a layer; at least 1.
+    public var count: Int
+    /// Routed experts that a token takes; at least 1.
+    public var perToken: Int
+    /// Width of a routed expert; at least 1.
+    public var size: Int
+    /// Width of all that every token takes beside routed experts, together.
+    public var sharedSize: Int
+    /// The first so many layers are dense.
+    public var denseLayers: Int
+    /// Bits of a routed expert's weight with its scales. Where unknown, as many as other weights have.
+    public var bits: Double?
+
+    /// Of its fields.
+    public init(count: Int, perToken: Int, size: Int, sharedSize: Int = 0, denseLayers: Int = 0, bits: Double? = nil) {
+        self.count = count
+        self.perToken = perToken
+        self.size = size
+        self.sharedSize = sharedSize
+        self.denseLayers = denseLayers
+        self.bits = bits
+    }
+}
+
+/// What a model is made of: all that plans need to know of it before its checkpoint is there.
+public struct ModelFacts: Codable, Sendable, Hashable {
+    /// The version of this section: 1. Of later versions only `version` and `source` are read.
+    public var version: Int
+    /// Where the facts are from, as the address of a configuration.
+    public var source: String
+    /// Rows of the embedding table, and of the head; at least 1.
+    public var vocabSize: Int?
+    /// The head is the embedding table.
+    public var tiedEmbeddings: Bool
+    /// What the layers are, in their order; repeated for as many layers as there are.
+    public var layers: [LayerKind]
+    /// Width of dense feed-forward blocks, in elements; at least 1.
+    public var feedForwardSize: Int?
+    /// Matrices of a feed-forward block or expert: 3 with a gate, 2 without.
+    public var feedForwardMatrices: Int
+    /// Elements of what each layer gets of each token beside the residual stream; at least 1.
+    public var layerInputSize: Int?
+    /// Bits of a weight with its scales, of all but routed experts. Where unknown, all weights count alike.
+    public var bits: Double?
+    /// The same of dense feed-forward blocks and shared experts, where it differs.
+    public var feedForwardBits: Double?
+    /// Parameters of parts beside the decoder, which see and hear; of 16 bits each.
+    public var otherParameters: Int
+    /// Attention.
+    public var attention: AttentionFacts?
+    /// What is otherwise in layers that attend to a window.
+    public var window: WindowFacts?
+    /// Layers with states.
+    public var recurrent: RecurrentFacts?
+    /// Experts, in mixtures.
+    public var experts: ExpertFacts?
+
+    /// Of its fields.
+    public init(
+        version: Int = 1,
+        source: String = "",
+        vocabSize: Int? = nil,
+        tiedEmbeddings: Bool = false,
+        layers: [LayerKind] = [.full],
+        feedForwardSize: Int? = nil,
+        feedForwardMatrices: Int = 3,
+        layerInputSize: Int? = nil,
+        bits: Double? = nil,
+        feedForwardBits: Double? = nil,
+        otherParameters: Int = 0,
+        attention: AttentionFacts? = nil,
+        window: WindowFacts? = nil,
+        recurrent: RecurrentFacts? = nil,
+        experts: ExpertFacts? = nil
+    ) {
+        self.version = version
+        self.source = source
+        self.vocabSize = vocabSize
+        self.tiedEmbeddings = tiedEmbeddings
+        self.layers = layers
+        self.feedForwardSize = feedForwardSize
+        self.feedForwardMatrices = feedForwardMatrices
+        self.layerInputSize = layerInputSize
+        self.bits = bits
+        self.feedForwardBits = feedForwardBits
+        self.otherParameters = otherParameters
+        self.attention = attention
+        self.window = window
+        self.recurrent = recurrent
+        self.experts = experts
+    }
+}
+
 /// Facts about one model, declared rather than measured. The only required ones are its identity, size, layers, width,
 /// tasks, and whether its tensors can be split.
 public struct ModelCard: Codable, Sendable, Hashable {
@@ -296,6 +513,8 @@ public struct ModelCard: Codable, Sendable, Hashable {
     public var runtime: RuntimeCardConfig?
     /// Where it can run.
     public var placement: PlacementCardConfig
+    /// What it is made of. Nothing of it is needed; plans are better with it.
+    public var facts: ModelFacts?
 
     /// Of its fields.
     public init(
@@ -321,7 +540,8 @@ public struct ModelCard: Codable, Sendable, Hashable {
         modalities: ModalitiesCardConfig? = nil,
         tooling: ToolingCardConfig? = nil,
         runtime: RuntimeCardConfig? = nil,
-        placement: PlacementCardConfig = PlacementCardConfig()
+        placement: PlacementCardConfig = PlacementCardConfig(),
+        facts: ModelFacts? = nil
     ) {
         self.modelId = modelId
         self.storageSize = storageSize
@@ -346,6 +566,7 @@ public struct ModelCard: Codable, Sendable, Hashable {
         self.tooling = tooling
         self.runtime = runtime
         self.placement = placement
+        self.facts = facts
     }
 }
 
@@ -703,6 +924,8 @@ public struct Cluster: Codable, Sendable, Hashable {
 public struct LayerBytes: Codable, Sendable, Hashable {
     /// Attention, norms and router: what stays with the layer's keys and values.
     public var attention: Int
+    /// The router's part of these.
+    public var router: Int
     /// What every token reads of the feed-forward block: all of a dense one, a mixture's shared experts.
     public var ffn: Int
     /// Routed experts; 0: a dense block.
@@ -728,6 +951,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     /// Of its fields.
     public init(
         attention: Int = 0,
+        router: Int = 0,
         ffn: Int = 0,
         nExperts: Int = 0,
         nUsed: Int = 0,
@@ -740,6 +964,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         state: Int = 0
     ) {
         self.attention = attention
+        self.router = router
         self.ffn = ffn
         self.nExperts = nExperts
         self.nUsed = nUsed
@@ -757,7 +982,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
 public struct Inventory: Codable, Sendable, Hashable {
     /// One entry a layer.
     public var layers: [LayerBytes]
-    /// The embedding table: in the first stage, and in the last one too where it is the head as well.
+    /// The embedding table, with the norm of what layers get of tokens: in the first stage, and in the last one too
+    /// where it is the head as well.
     public var embedding: Int
     /// All stages hold the embedding table: their layers have inputs from tokens' embeddings.
     public var embeddingEverywhere: Bool
@@ -771,6 +997,14 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var row: Int
     /// They were counted in a checkpoint; else estimated from a card.
     public var exact: Bool
+    /// The table of what layers get of tokens, of which each takes a row: it stays in the file.
+    public var inputTable: Int
+    /// What sees and hears, beside the decoder; not loaded.
+    public var vision: Int
+    /// Layers that predict further tokens, behind the last one; not loaded.
+    public var mtp: Int
+    /// What was guessed, in words.
+    public var guessed: [String]
 
     /// Of its fields.
     public init(
@@ -780,7 +1014,11 @@ public struct Inventory: Codable, Sendable, Hashable {
         tiedEmbeddings: Bool = false,
         head: Int = 0,
         row: Int = 0,
-        exact: Bool = false
+        exact: Bool = false,
+        inputTable: Int = 0,
+        vision: Int = 0,
+        mtp: Int = 0,
+        guessed: [String] = []
     ) {
         self.layers = layers
         self.embedding = embedding
@@ -789,6 +1027,10 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.head = head
         self.row = row
         self.exact = exact
+        self.inputTable = inputTable
+        self.vision = vision
+        self.mtp = mtp
+        self.guessed = guessed
     }
 }
 
@@ -3243,6 +3485,18 @@ public enum ServedSpecType: String, Codable, Sendable, Hashable, CaseIterable {
     case draftSimple = "draft_simple"
     /// With n-grams of the text so far.
     case ngram
+}
+
+/// What a layer is.
+public enum LayerKind: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Attention to all positions, and a feed-forward block.
+    case full
+    /// Attention to the positions of a window, and a feed-forward block.
+    case window
+    /// A state instead of keys and values, and a feed-forward block.
+    case recurrent
+    /// A feed-forward block alone. Where there are such layers, the others have no feed-forward blocks.
+    case feedForward = "feed_forward"
 }
 
 /// What a model does.

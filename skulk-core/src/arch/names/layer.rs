@@ -287,6 +287,16 @@ impl LayerTensor {
         matches!(self, FfnGate | FfnUp | FfnDown) || self.is_per_expert()
     }
 
+    /// Whether it belongs to the expert that every token takes.
+    pub(super) fn is_shared_expert(&self) -> bool {
+        matches!(self, SharedGate | SharedUp | SharedDown | SharedScore)
+    }
+
+    /// Whether it belongs to the router.
+    pub(super) fn is_router(&self) -> bool {
+        matches!(self, Router | RouterCorrection | RouterScales | RouterNorm)
+    }
+
     /// Whether a layer has one for each expert.
     pub(in crate::arch) fn is_per_expert(self) -> bool {
         matches!(self, ExpertGate | ExpertUp | ExpertDown)

@@ -161,6 +161,24 @@ impl TensorNames {
         self.weights_where(layer, spec, LayerTensor::is_feed_forward)
     }
 
+    /// Those of the expert that every token takes.
+    pub(crate) fn shared_expert<'a>(
+        &'a self,
+        layer: usize,
+        spec: &'a LayerSpec,
+    ) -> impl Iterator<Item = String> + 'a {
+        self.weights_where(layer, spec, LayerTensor::is_shared_expert)
+    }
+
+    /// Those of its router.
+    pub(crate) fn router<'a>(
+        &'a self,
+        layer: usize,
+        spec: &'a LayerSpec,
+    ) -> impl Iterator<Item = String> + 'a {
+        self.weights_where(layer, spec, LayerTensor::is_router)
+    }
+
     fn weights_where<'a>(
         &'a self,
         layer: usize,

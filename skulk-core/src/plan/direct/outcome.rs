@@ -130,6 +130,7 @@ fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>)
     PlanReport {
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
+        guessed: problem.inventory.guessed.clone(),
         nodes,
         ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
     }

@@ -278,6 +278,7 @@ impl Serialize for Card {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut card = self.0.to_camel_tree();
         let Tree::Table(fields) = &mut card else { return card.serialize(serializer) };
+        fields.retain(|(name, value)| !(name == "facts" && *value == Tree::Null));
         for (name, section) in fields {
             if let (Tree::Table(fields), "runtime") = (section, name.as_str()) {
                 fields.retain(|(key, value)| !(key.starts_with("servedSpec") && *value == Tree::Null));

@@ -111,6 +111,9 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     }
     let counted = if report.exact { "counted in the checkpoint" } else { "by the card's size" };
     facts.push(("weights", format!("{}, {counted}", bytes(report.weights))));
+    if !report.guessed.is_empty() {
+        facts.push(("guessed", prose(&report.guessed.join("; "))));
+    }
     let sharding = match report.sharding {
         Sharding::Pipeline => "by layers",
         Sharding::Tensor => "by tensors",

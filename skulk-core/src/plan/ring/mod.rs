@@ -57,7 +57,8 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 context_tokens: Some(request.context_tokens),
                 kv: request.kv,
                 context_limit: report.context.tokens,
-                card: Some(Arc::new(card.clone())),
+                // Skulk 1.3 refuses fields that it does not know.
+                card: Some(Arc::new(ModelCard { facts: None, ..card.clone() })),
                 instance: solution.instance,
                 ids: None,
                 report: Some(Arc::new(report)),

@@ -54,7 +54,7 @@ impl<'a> Problem<'a> {
             rings.iter().map(ring).collect::<Result<Vec<Ring>>>()
         });
         let facts = Facts::all(card, topology, request);
-        let inventory = request.inventory.clone().unwrap_or_else(|| Arc::new(Inventory::from_card(card)));
+        let inventory = request.inventory.clone().unwrap_or_else(|| Arc::new(Inventory::from_size(card)));
         Ok(Self { card, request, topology, facts, inventory, given: given.transpose()? })
     }
 
