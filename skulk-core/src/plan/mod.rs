@@ -6,6 +6,7 @@ pub mod ceiling;
 mod check;
 mod cluster;
 mod coverage;
+mod devices;
 mod direct;
 mod instance;
 mod inventory;
@@ -32,8 +33,8 @@ pub use inventory::{Inventory, LayerBytes};
 pub use placement::Placement;
 pub use planner::Planner;
 pub use report::{
-    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,
-    Rule, RuleReport, Speculation,
+    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate, Refusal,
+    Rejection, Rule, RuleReport, Speculation,
 };
 pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};
