@@ -33,8 +33,8 @@ pub use inventory::{Inventory, LayerBytes};
 pub use placement::Placement;
 pub use planner::Planner;
 pub use report::{
-    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate, Refusal,
-    Rejection, Rule, RuleReport, Speculation,
+    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate,
+    Refusal, Rejection, Rule, RuleReport, Speculation,
 };
 pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};

@@ -118,7 +118,9 @@ impl Planner {
             return Err(invalid_placement(format!("expected {} layers, found {found}", card.n_layers)));
         }
         direct::price(card, cluster, request, placement).ok_or_else(|| {
-            invalid_placement("expected devices of the cluster that reach each other, found others".to_owned())
+            invalid_placement(
+                "expected devices of the cluster that reach each other, found others".to_owned(),
+            )
         })
     }
 }
@@ -211,7 +213,9 @@ fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
                 let message = format!("expected 1 to {MOST_A_SECOND:e} a second, found {speed:e}");
                 let error = Error::argument(field, message).with("node", &node.id);
                 let error = if device.is_empty() { error } else { error.with("device", device) };
-                return Err(error.with_hint("measure it, or leave it out: plans then look the device up by its name"));
+                return Err(
+                    error.with_hint("measure it, or leave it out: plans then look the device up by its name")
+                );
             }
         }
     }

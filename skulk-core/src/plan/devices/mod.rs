@@ -9,8 +9,8 @@ use super::cluster::Vendor;
 
 /// Words that a name may have or lack.
 const NOISE: [&str; 13] = [
-    "nvidia", "geforce", "rtx", "gtx", "amd", "radeon", "rx", "instinct", "intel", "apple", "graphics", "gpu",
-    "quadro",
+    "nvidia", "geforce", "rtx", "gtx", "amd", "radeon", "rx", "instinct", "intel", "apple", "graphics",
+    "gpu", "quadro",
 ];
 /// Words after a name that make it another device's.
 const OTHERS: [&str; 13] =
@@ -102,7 +102,13 @@ fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut last = None;
     for c in name.chars() {
-        let kind = if c.is_ascii_digit() { 1 } else if c.is_alphabetic() { 2 } else { 0 };
+        let kind = if c.is_ascii_digit() {
+            1
+        } else if c.is_alphabetic() {
+            2
+        } else {
+            0
+        };
         match words.last_mut() {
             Some(word) if kind > 0 && last == Some(kind) => word.extend(c.to_lowercase()),
             _ if kind > 0 => words.push(c.to_lowercase().collect()),
@@ -166,11 +172,7 @@ pub(super) fn assumed(vendor: Vendor) -> Speed {
         rate: 30.0,
         teraflops: 0.5,
     });
-    Speed {
-        rate: kind.rate * 1e9,
-        operations: kind.teraflops * 1e12,
-        layer_seconds: kind.layer * 1e-6,
-    }
+    Speed { rate: kind.rate * 1e9, operations: kind.teraflops * 1e12, layer_seconds: kind.layer * 1e-6 }
 }
 
 /// What programs reach on a device of this name; `None`: the table does not have it.
@@ -191,11 +193,14 @@ pub(super) fn main_memory(name: &str) -> Option<Speed> {
     let device = find(&words);
     // A processor's name may come with the memory that it really has.
     let gigabytes = memory(&words).or(device.map(|device| device.gigabytes))?;
-    let own = device.filter(|device| matches!(device.kind.as_str(), "cpu" | "server"));
-    let kind = match own {
-        Some(own) => devices()?.kinds.get(&own.kind).copied()?,
-        None => kind_of(Vendor::Cpu)?,
+    let own = device.filter(|device| matches!(device.kind.as_str(), "cpu" | "wide"));
+    // What has graphics, too, has wide memory.
+    let kind = match (own, device) {
+        (Some(Device { kind, .. }), _) => kind.as_str(),
+        (None, Some(_)) => "wide",
+        (None, None) => Vendor::Cpu.as_str(),
     };
+    let kind = devices()?.kinds.get(kind)?;
     let assumed = assumed(Vendor::Cpu);
     Some(Speed {
         rate: gigabytes * 1e9 * kind.reach,
@@ -275,6 +280,6 @@ mod tests {
         }
         let rate = |name| main_memory(name).unwrap().rate;
         assert!(rate("EPYC 9654") > 2e11 && rate("Ryzen 9 7950X, DDR5-6000") > rate("Ryzen 9 7950X"));
-        assert!(rate("Apple M2 Ultra") > 4e11);
+        assert!(rate("Apple M2 Ultra") > 3e11);
     }
 }

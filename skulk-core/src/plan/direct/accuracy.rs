@@ -157,7 +157,8 @@ fn run(case: &Value) -> Case {
     let name = model["name"].as_str().unwrap_or_default();
     let mut card = ModelCard::new(name, inventory.weights(), inventory.layers.len(), hidden);
     card.quantization = model["quant"].as_str().unwrap_or_default().to_owned();
-    card.placement.compatible_backends = cluster.nodes.iter().flat_map(|it| it.backends.clone()).flatten().collect();
+    card.placement.compatible_backends =
+        cluster.nodes.iter().flat_map(|it| it.backends.clone()).flatten().collect();
     let measured = &case["measured"];
     let prompt_tokens = number(measured, &["prompttokens"]).unwrap_or(512.0) as u64;
     let context = number(&case["request"], &["contexttokens"]).unwrap_or(1024.0) as u64;
@@ -207,7 +208,8 @@ fn price(problem: &Problem<'_>, placement: &str, tensor: bool) -> Option<(f64, f
         stages = devices.into_iter().zip(ranges).filter(|(_, range)| !range.is_empty()).collect();
     } else if placement.starts_with("experts on CPU") {
         let ends = numbers(rest);
-        let range = if rest.contains("all") { 0..layers } else { *ends.first()?..(*ends.get(1)?).min(layers) };
+        let range =
+            if rest.contains("all") { 0..layers } else { *ends.first()?..(*ends.get(1)?).min(layers) };
         let owner = |layer: usize| Owner {
             seat: processor.unwrap_or(first),
             layer,

@@ -10,6 +10,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::math::{exp, ln, pow};
+
 /// Drawn experts up to which the expected time is exact, but for less than one part in 10^9.
 const EXACT: usize = 64;
 /// What is left out of the chances.
@@ -44,10 +46,13 @@ impl Share {
     }
 }
 
+/// Experts of a layer, those of them that are drawn, and who shares them.
+type Key = (usize, usize, Vec<[u64; 3]>);
+
 /// Expected times that were computed before: layers of a model are alike.
 #[derive(Debug, Default)]
 pub(super) struct Drawn {
-    known: RefCell<HashMap<(usize, usize, Vec<[u64; 3]>), f64>>,
+    known: RefCell<HashMap<Key, f64>>,
 }
 
 impl Drawn {
@@ -84,7 +89,7 @@ pub(super) fn chance_of_none(n: usize, k: usize, c: usize) -> f64 {
 /// How many different experts of `n` several rows take, each `k` of them.
 pub(super) fn distinct(n: usize, k: usize, rows: f64) -> f64 {
     let n_f = n as f64;
-    if k >= n { n_f } else { n_f * (1.0 - (1.0 - k as f64 / n_f).powf(rows)) }
+    if k >= n { n_f } else { n_f * (1.0 - pow(1.0 - k as f64 / n_f, rows)) }
 }
 
 /// Each device's number of drawn experts is distributed as a sum of independent ones, so Bernstein's inequality holds
@@ -98,7 +103,7 @@ fn bound(n: usize, k: usize, shares: &[Share]) -> f64 {
         let held = share.experts as f64 / n as f64;
         k as f64 * held * (1.0 - held) * (n - k) as f64 / (n as f64 - 1.0)
     });
-    let owners = (shares.len() as f64).ln();
+    let owners = ln(shares.len() as f64);
     let beyond = largest(&|share| share.each) * ((2.0 * variance * owners).sqrt() + owners / 3.0);
     (mean + beyond).min(largest(&|share| share.time(share.experts.min(k))))
 }
@@ -106,10 +111,8 @@ fn bound(n: usize, k: usize, shares: &[Share]) -> f64 {
 fn expected(n: usize, k: usize, shares: &[Share]) -> f64 {
     let p = k as f64 / n as f64;
     let held: usize = shares.iter().map(|share| share.experts).sum();
-    let mut times: Vec<f64> = shares
-        .iter()
-        .flat_map(|share| (1..=k.min(share.experts)).map(|taken| share.time(taken)))
-        .collect();
+    let mut times: Vec<f64> =
+        shares.iter().flat_map(|share| (1..=k.min(share.experts)).map(|taken| share.time(taken))).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
     // Equal shares together, and experts that are nowhere else.
@@ -142,12 +145,12 @@ fn expected(n: usize, k: usize, shares: &[Share]) -> f64 {
 
 /// Chances of 0 to `k` successes of `c` tries.
 fn binomial(c: usize, p: f64, k: usize) -> Vec<f64> {
-    let mut ways = 0.0;
+    let (yes, no, mut ways) = (ln(p), ln(1.0 - p), 0.0);
     let chances = (0..=k.min(c)).map(|j| {
         if j > 0 {
-            ways += ((c - j + 1) as f64 / j as f64).ln();
+            ways += ln((c - j + 1) as f64 / j as f64);
         }
-        (ways + j as f64 * p.ln() + (c - j) as f64 * (-p).ln_1p()).exp()
+        exp(ways + j as f64 * yes + (c - j) as f64 * no)
     });
     let mut chances: Vec<f64> = chances.collect();
     chances.resize(k + 1, 0.0);
@@ -275,7 +278,10 @@ mod tests {
     fn chances_and_rows() {
         assert!((chance_of_none(4, 2, 1) - 0.5).abs() < 1e-12);
         assert!((chance_of_none(4, 2, 2) - 1.0 / 6.0).abs() < 1e-12);
-        assert_eq!((chance_of_none(4, 3, 2), chance_of_none(4, 0, 2), chance_of_none(4, 4, 0)), (0.0, 1.0, 1.0));
+        assert_eq!(
+            (chance_of_none(4, 3, 2), chance_of_none(4, 0, 2), chance_of_none(4, 4, 0)),
+            (0.0, 1.0, 1.0)
+        );
         assert!((distinct(8, 2, 1.0) - 2.0).abs() < 1e-12);
         assert!((distinct(8, 2, 2.0) - 3.5).abs() < 1e-12);
         assert_eq!(distinct(8, 8, 3.0), 8.0);

@@ -73,9 +73,8 @@ pub(super) fn price(
     owners.sort_by_key(|owner| (owner.layer, owner.experts.start));
     let (costs, stages) = (problem.costs(), stages?);
     let layers = &problem.inventory.layers;
-    let is_there = |owner: &Owner| {
-        layers.get(owner.layer).is_some_and(|layer| owner.experts.end <= layer.blocks().0)
-    };
+    let is_there =
+        |owner: &Owner| layers.get(owner.layer).is_some_and(|layer| owner.experts.end <= layer.blocks().0);
     if !owners.iter().all(is_there) || stages.iter().any(|(_, range)| range.end > layers.len()) {
         return None;
     }
