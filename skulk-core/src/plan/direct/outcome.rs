@@ -18,7 +18,7 @@ use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
 use crate::plan::report::{
-    Candidate, ContextCeiling, Estimate, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
+    Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
 };
 use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};

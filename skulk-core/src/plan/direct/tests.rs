@@ -581,3 +581,21 @@ fn sessions_share_what_is_read() {
     let (one, four) = (one.estimate.unwrap(), four.estimate.unwrap());
     assert!(four.tokens_per_second > 2.0 * one.tokens_per_second && four.seconds() > one.seconds());
 }
+
+/// 671 billion parameters over a thousand nodes, none of which is as fast as another: the worst that the expected
+/// maximum over owners meets. `cargo bench -p skulk-bench --bench planner` measures how long it takes.
+#[test]
+fn a_thousand_different_nodes_are_planned() {
+    let (card, inventory) = deepseek();
+    let node = |at: usize| {
+        let node = memory_node(&format!("n{at:04}"), 8 + (at as u64 * 7) % 57);
+        node.bytes_per_second(1e10 + at as f64 * 1e7)
+    };
+    let cluster = mesh((0..1000).map(node).collect());
+    let start = std::time::Instant::now();
+    let placement = plan(&card, &cluster, &Request::default().inventory(inventory));
+    let taken = start.elapsed();
+    println!("planned in {taken:?}");
+    assert!(placement.report().unwrap().nodes.len() > 8);
+    assert!(taken.as_secs() < 20, "{taken:?}");
+}
