@@ -309,9 +309,13 @@ options! {
         excluded_nodes: BTreeSet<NodeId> => request.excluded_nodes = excluded_nodes,
         /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
         coordinator: NodeId => request.coordinator = Some(coordinator),
-        /// Tokens for which keys and values are reserved; 8192 by default.
+        /// Tokens for which keys and values are reserved, of each session; 8192 by default.
         context_tokens: u64 => request.context_tokens = context_tokens,
-        /// How these are kept; `f16` by default, which is what MLX has.
+        /// Tokens of the prompt whose time is estimated; 512 by default.
+        prompt_tokens: u64 => request.prompt_tokens = prompt_tokens,
+        /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
+        sessions: usize => request.sessions = sessions,
+        /// How keys and values are kept; `f16` by default, which is what MLX has.
         kv: KvType => request.kv = kv.into(),
         /// How values are kept, where that is otherwise than keys.
         kv_values: KvType => request.kv.values = kv_values,

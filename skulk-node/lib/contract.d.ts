@@ -418,8 +418,10 @@ export interface Accelerator {
   sharesMemory?: boolean;
   /** The backend of this library that drives it, as in `skulk-wgpu-vulkan`. */
   backend?: string | null;
-  /** Bytes a second that it reads from its memory. */
+  /** Bytes a second that it reads from its memory. `null`: what the table of devices has under its name. */
   bytesPerSecond?: number | null;
+  /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
+  operationsPerSecond?: number | null;
 }
 
 /** A network interface of a node. */
@@ -445,8 +447,13 @@ export interface Node {
   backends?: string[] | null;
   /** Its main memory. */
   memory?: NodeMemory | null;
-  /** Bytes a second that it reads from main memory. */
+  /**
+   * Bytes a second that it reads from main memory. `null`: what the table of devices has for an accelerator by the
+   * maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
+   */
   bytesPerSecond?: number | null;
+  /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
+  operationsPerSecond?: number | null;
   /** Its processor cores. */
   cores?: number | null;
   /** Its accelerators. */
@@ -1698,9 +1705,13 @@ export interface PlanOptions {
   excludedNodes?: string[] | null;
   /** The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`. */
   coordinator?: string | null;
-  /** Tokens for which keys and values are reserved; 8192 by default. */
+  /** Tokens for which keys and values are reserved, of each session; 8192 by default. */
   contextTokens?: number | null;
-  /** How these are kept; `f16` by default, which is what MLX has. */
+  /** Tokens of the prompt whose time is estimated; 512 by default. */
+  promptTokens?: number | null;
+  /** Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`. */
+  sessions?: number | null;
+  /** How keys and values are kept; `f16` by default, which is what MLX has. */
   kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
   kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;

@@ -178,7 +178,7 @@ impl Placement {
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
 /// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, kv='f16', kv_values=None, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)")]
+#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)")]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,

@@ -130,9 +130,12 @@ pub struct Accelerator {
     /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
     #[serde(default)]
     pub backend: Option<String>,
-    /// Bytes a second that it reads from its memory.
+    /// Bytes a second that it reads from its memory. `None`: what the table of devices has under its name.
     #[serde(default)]
     pub bytes_per_second: Option<f64>,
+    /// Operations a second of a prompt's products, a product and a sum being two. `None`: as above.
+    #[serde(default)]
+    pub operations_per_second: Option<f64>,
 }
 
 impl Accelerator {
@@ -157,6 +160,8 @@ setters!(Accelerator {
     backend: impl Into<String> => Some(backend.into());
     /// The same accelerator, reading its memory at this rate.
     bytes_per_second: f64 => Some(bytes_per_second);
+    /// The same accelerator, computing so many operations a second for prompts.
+    operations_per_second: f64 => Some(operations_per_second);
 });
 
 closed_set! {
@@ -221,9 +226,13 @@ pub struct Node {
     /// Its main memory.
     #[serde(default)]
     pub memory: Option<NodeMemory>,
-    /// Bytes a second that it reads from main memory.
+    /// Bytes a second that it reads from main memory. `None`: what the table of devices has for an accelerator by the
+    /// maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
     #[serde(default)]
     pub bytes_per_second: Option<f64>,
+    /// Operations a second of a prompt's products, a product and a sum being two. `None`: as above.
+    #[serde(default)]
+    pub operations_per_second: Option<f64>,
     /// Its processor cores.
     #[serde(default)]
     pub cores: Option<usize>,
@@ -250,6 +259,7 @@ impl Node {
             backends: None,
             memory: None,
             bytes_per_second: None,
+            operations_per_second: None,
             cores: None,
             accelerators: Vec::new(),
             address: None,
@@ -287,6 +297,8 @@ setters!(Node {
     address: impl Into<String> => Some(address.into());
     /// The same node, reading its main memory at this rate.
     bytes_per_second: f64 => Some(bytes_per_second);
+    /// The same node, its processor computing so many operations a second for prompts.
+    operations_per_second: f64 => Some(operations_per_second);
 });
 
 /// How fast a link is.

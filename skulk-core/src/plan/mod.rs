@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod coverage;
 mod described;
+mod devices;
 mod direct;
 mod instance;
 mod inventory;
@@ -34,8 +35,8 @@ pub use inventory::{Inventory, LayerBytes};
 pub use placement::Placement;
 pub use planner::Planner;
 pub use report::{
-    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, Refusal, Rejection,
-    Rule, RuleReport, Speculation,
+    Bytes, Candidate, ContextCeiling, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate,
+    Refusal, Rejection, Rule, RuleReport, Speculation,
 };
 pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};

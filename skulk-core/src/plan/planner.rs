@@ -6,7 +6,9 @@ use std::path::Path;
 use super::cluster::{Cluster, LinkSpeed};
 use super::inventory::{Inventory, LayerBytes};
 use super::placement::Placement;
+use super::report::{Estimate, PromptEstimate};
 use super::request::{Request, Transport};
+use super::stage::invalid as invalid_placement;
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
 use crate::card::{MOST_EXPERTS, ModelCard};
@@ -75,6 +77,51 @@ impl Planner {
     }
 }
 
+impl Planner {
+    /// What a placement costs on a cluster, whether or not it fits there: a token of each session in the middle of the
+    /// request's context, and the request's prompt.
+    ///
+    /// ```
+    /// # use skulk::{Cluster, ModelCard, Node, Planner, Request, plan::LinkSpeed};
+    /// # let card = ModelCard::from_json(r#"{
+    /// #     "modelId": "org/model", "storageSize": {"inBytes": 8000000000}, "nLayers": 32, "hiddenSize": 4096,
+    /// #     "supportsTensor": true, "tasks": ["TextGeneration"], "placement": {"compatibleBackends": ["skulk-cpu"]}
+    /// # }"#)?;
+    /// let node = Node::new("a").backends(["skulk-cpu"]).memory(16 << 30, 24 << 30);
+    /// let cluster = Cluster::mesh(vec![node.clone()], LinkSpeed::DEFAULT);
+    /// let placement = Planner::plan(&card, &cluster, &Request::default())?;
+    /// let faster = Cluster::mesh(vec![node.bytes_per_second(1e11)], LinkSpeed::DEFAULT);
+    /// let (token, prompt) = Planner::price(&card, &faster, &Request::default(), &placement)?;
+    /// assert!(token.tokens_per_second > placement.report().unwrap().estimate.unwrap().tokens_per_second);
+    /// # Ok::<(), skulk::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::PlacementInvalid`] where a device of the placement is not in the cluster, or not reached from its
+    /// coordinator; [`ErrorKind::InvalidArgument`] as [`plan`](Self::plan), and for transports of MLX.
+    pub fn price(
+        card: &ModelCard,
+        cluster: &Cluster,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(Estimate, PromptEstimate)> {
+        validate(card, cluster, request)?;
+        if request.transport != Transport::Direct {
+            let message = format!("expected the transport direct, found {}", request.transport);
+            return Err(Error::argument("transport", message).with_hint("only that one is estimated"));
+        }
+        if placement.n_layers() != card.n_layers {
+            let found = placement.n_layers();
+            return Err(invalid_placement(format!("expected {} layers, found {found}", card.n_layers)));
+        }
+        direct::price(card, cluster, request, placement).ok_or_else(|| {
+            invalid_placement(
+                "expected devices of the cluster that reach each other, found others".to_owned(),
+            )
+        })
+    }
+}
+
 fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()> {
     let invalid = |field: &'static str, message: String| {
         Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
@@ -114,6 +161,17 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
         return Err(Error::argument("kv", message)
             .with_hint("leave the option out, or plan for the transport direct"));
     }
+    if request.transport == Transport::Direct {
+        speeds_are_sound(cluster)?;
+    }
+    if request.sessions == 0 {
+        return invalid("sessions", "expected at least 1 session, found 0".to_owned());
+    }
+    if request.transport != Transport::Direct && request.sessions > 1 {
+        let message = format!("expected 1 session, as MLX's transports have, found {}", request.sessions);
+        return Err(Error::argument("sessions", message)
+            .with_hint("leave the option out, or plan for the transport direct"));
+    }
     if let Some(inventory) = &request.inventory {
         if inventory.layers.len() != card.n_layers {
             let found = inventory.layers.len();
@@ -130,6 +188,32 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
                 "inventory",
                 format!("expected at most {n_experts} experts for a token, found {n_used}"),
             );
+        }
+    }
+    Ok(())
+}
+
+/// Bytes, or operations, a second that no device exceeds.
+const MOST_A_SECOND: f64 = 1e18;
+
+/// Whether what nodes say of their speeds can be.
+fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
+    for node in &cluster.nodes {
+        let own = [("", node.bytes_per_second, node.operations_per_second)];
+        let devices = node.accelerators.iter();
+        let devices = devices.map(|it| (it.name.as_str(), it.bytes_per_second, it.operations_per_second));
+        for (device, bytes, operations) in own.into_iter().chain(devices) {
+            for (field, speed) in [("bytes_per_second", bytes), ("operations_per_second", operations)] {
+                let Some(speed) = speed.filter(|speed| !(*speed >= 1.0 && *speed <= MOST_A_SECOND)) else {
+                    continue;
+                };
+                let message = format!("expected 1 to {MOST_A_SECOND:e} a second, found {speed:e}");
+                let error = Error::argument(field, message).with("node", &node.id);
+                let error = if device.is_empty() { error } else { error.with("device", device) };
+                return Err(
+                    error.with_hint("measure it, or leave it out: plans then look the device up by its name")
+                );
+            }
         }
     }
     Ok(())

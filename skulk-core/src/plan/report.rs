@@ -172,12 +172,12 @@ pub enum ContextLimit {
     Memory(NodeId),
 }
 
-/// How fast a placement should be, for one conversation.
+/// How fast a placement should be: a token of each session.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Estimate {
-    /// Tokens a second.
+    /// Tokens a second, of all sessions together.
     pub tokens_per_second: f64,
     /// Seconds a token for reading weights, keys and values where attention is.
     pub attention_seconds: f64,
@@ -195,6 +195,19 @@ impl Estimate {
         let Self { attention_seconds, feed_forward_seconds, hop_seconds, fan_out_seconds, .. } = self;
         attention_seconds + feed_forward_seconds + hop_seconds + fan_out_seconds
     }
+}
+
+/// How long a prompt should take.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PromptEstimate {
+    /// Its tokens.
+    pub tokens: u64,
+    /// Seconds until the first token of the answer is known.
+    pub seconds: f64,
+    /// Seconds of these between stages, and between them and the owners of their feed-forward blocks and experts.
+    pub link_seconds: f64,
 }
 
 /// Whether drafting tokens ahead should pay.
@@ -259,6 +272,12 @@ pub struct PlanReport {
     pub context: ContextCeiling,
     /// How fast it should be.
     pub estimate: Option<Estimate>,
+    /// How long the prompt should take that was asked for.
+    #[serde(default)]
+    pub prompt: Option<PromptEstimate>,
+    /// What is worth knowing: links that take most of the time, devices whose speed is not known.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Whether drafting should pay.
     pub speculation: Option<Speculation>,
     /// The rule that left nothing, and what it found; `None`: there is a placement.
@@ -304,6 +323,8 @@ impl PlanReport {
             nodes: Vec::new(),
             context,
             estimate: None,
+            prompt: None,
+            warnings: Vec::new(),
             speculation: None,
             refused: None,
             would_fit: Vec::new(),

@@ -61,9 +61,13 @@ pub struct Request {
     /// The node that holds the conversation and the first stage; `None`: the planner chooses. Only for
     /// [`Transport::Direct`].
     pub coordinator: Option<NodeId>,
-    /// Tokens for which keys and values are reserved.
+    /// Tokens for which keys and values are reserved, of each session.
     pub context_tokens: u64,
-    /// How these are kept. MLX keeps them in F16.
+    /// Tokens of the prompt whose time is estimated.
+    pub prompt_tokens: u64,
+    /// Sessions that generate at once, each of which has its keys and values. Only for [`Transport::Direct`].
+    pub sessions: usize,
+    /// How keys and values are kept. MLX keeps them in F16.
     pub kv: KvTypes,
     /// How careful it is with memory.
     pub strictness: Strictness,
@@ -88,6 +92,8 @@ impl Default for Request {
             excluded_nodes: BTreeSet::new(),
             coordinator: None,
             context_tokens: 8192,
+            prompt_tokens: 512,
+            sessions: 1,
             kv: KvTypes::default(),
             strictness: Strictness::default(),
             replicas: 0,
@@ -125,6 +131,10 @@ setters!(Request {
     coordinator: impl Into<NodeId> => Some(coordinator.into());
     /// Reserves keys and values of so many tokens.
     context_tokens: u64;
+    /// Estimates the time of a prompt of so many tokens.
+    prompt_tokens: u64;
+    /// Has so many sessions at once.
+    sessions: usize;
     /// Keeps keys and values like this.
     kv: impl Into<KvTypes> => kv.into();
     /// Is as careful with memory as this.

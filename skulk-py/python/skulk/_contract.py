@@ -949,7 +949,9 @@ class Accelerator:
     backend: str | None = None
     """The backend of this library that drives it, as in ``skulk-wgpu-vulkan``."""
     bytes_per_second: float | None = None
-    """Bytes a second that it reads from its memory."""
+    """Bytes a second that it reads from its memory. ``None``: what the table of devices has under its name."""
+    operations_per_second: float | None = None
+    """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Accelerator:
@@ -962,6 +964,7 @@ class Accelerator:
             shares_memory=data["sharesMemory"],
             backend=data["backend"],
             bytes_per_second=data["bytesPerSecond"],
+            operations_per_second=data["operationsPerSecond"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -975,6 +978,7 @@ class Accelerator:
             "sharesMemory": self.shares_memory,
             "backend": self.backend,
             "bytesPerSecond": self.bytes_per_second,
+            "operationsPerSecond": self.operations_per_second,
         }
 
 
@@ -1020,7 +1024,10 @@ class Node(_methods.Node):
     memory: NodeMemory | None = None
     """Its main memory."""
     bytes_per_second: float | None = None
-    """Bytes a second that it reads from main memory."""
+    """Bytes a second that it reads from main memory. ``None``: what the table of devices has for an accelerator by
+    the maker ``cpu``, as ``EPYC 9654`` or ``DDR5-5600, 2 channels``, or for one that shares main memory."""
+    operations_per_second: float | None = None
+    """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
     cores: int | None = None
     """Its processor cores."""
     accelerators: list[Accelerator] = field(default_factory=list)
@@ -1040,6 +1047,7 @@ class Node(_methods.Node):
             backends=None if data["backends"] is None else set(data["backends"]),
             memory=None if data["memory"] is None else NodeMemory._of(data["memory"]),
             bytes_per_second=data["bytesPerSecond"],
+            operations_per_second=data["operationsPerSecond"],
             cores=data["cores"],
             accelerators=[Accelerator._of(item) for item in data["accelerators"]],
             address=data["address"],
@@ -1055,6 +1063,7 @@ class Node(_methods.Node):
             "backends": _methods.plain(self.backends),
             "memory": _methods.plain(self.memory),
             "bytesPerSecond": self.bytes_per_second,
+            "operationsPerSecond": self.operations_per_second,
             "cores": self.cores,
             "accelerators": _methods.plain(self.accelerators),
             "address": self.address,

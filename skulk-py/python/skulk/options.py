@@ -337,8 +337,11 @@ class PlanOptions(TypedDict, total=False):
     - ``excluded_nodes``: Nodes that must not.
     - ``coordinator``: The node that has the conversation and the first stage; by default the planner chooses.
       Only for ``direct``.
-    - ``context_tokens``: Tokens for which keys and values are reserved; 8192 by default.
-    - ``kv``: How these are kept; ``f16`` by default, which is what MLX has.
+    - ``context_tokens``: Tokens for which keys and values are reserved, of each session; 8192 by default.
+    - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default.
+    - ``sessions``: Sessions that generate at once, each of which has its keys and values; 1 by default. Only for
+      ``direct``.
+    - ``kv``: How keys and values are kept; ``f16`` by default, which is what MLX has.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
       ``force`` refuses nothing for its sake, and says what is over.
@@ -355,6 +358,8 @@ class PlanOptions(TypedDict, total=False):
     excluded_nodes: Iterable[str] | None
     coordinator: str | None
     context_tokens: int | None
+    prompt_tokens: int | None
+    sessions: int | None
     kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
     kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
     strictness: Literal["safe", "relaxed", "force"] | None

@@ -692,8 +692,10 @@ public struct Accelerator: Codable, Sendable, Hashable {
     public var sharesMemory: Bool
     /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
     public var backend: String?
-    /// Bytes a second that it reads from its memory.
+    /// Bytes a second that it reads from its memory. `nil`: what the table of devices has under its name.
     public var bytesPerSecond: Double?
+    /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
+    public var operationsPerSecond: Double?
 
     /// Of its fields.
     public init(
@@ -704,7 +706,8 @@ public struct Accelerator: Codable, Sendable, Hashable {
         gttTotalBytes: Int? = nil,
         sharesMemory: Bool = false,
         backend: String? = nil,
-        bytesPerSecond: Double? = nil
+        bytesPerSecond: Double? = nil,
+        operationsPerSecond: Double? = nil
     ) {
         self.vendor = vendor
         self.name = name
@@ -714,6 +717,7 @@ public struct Accelerator: Codable, Sendable, Hashable {
         self.sharesMemory = sharesMemory
         self.backend = backend
         self.bytesPerSecond = bytesPerSecond
+        self.operationsPerSecond = operationsPerSecond
     }
 }
 
@@ -745,8 +749,11 @@ public struct Node: Codable, Sendable, Hashable {
     public var backends: Set<String>?
     /// Its main memory.
     public var memory: NodeMemory?
-    /// Bytes a second that it reads from main memory.
+    /// Bytes a second that it reads from main memory. `nil`: what the table of devices has for an accelerator by the
+    /// maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
     public var bytesPerSecond: Double?
+    /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
+    public var operationsPerSecond: Double?
     /// Its processor cores.
     public var cores: Int?
     /// Its accelerators.
@@ -765,6 +772,7 @@ public struct Node: Codable, Sendable, Hashable {
         backends: Set<String>? = nil,
         memory: NodeMemory? = nil,
         bytesPerSecond: Double? = nil,
+        operationsPerSecond: Double? = nil,
         cores: Int? = nil,
         accelerators: [Accelerator] = [],
         address: String? = nil,
@@ -776,6 +784,7 @@ public struct Node: Codable, Sendable, Hashable {
         self.backends = backends
         self.memory = memory
         self.bytesPerSecond = bytesPerSecond
+        self.operationsPerSecond = operationsPerSecond
         self.cores = cores
         self.accelerators = accelerators
         self.address = address
@@ -3068,9 +3077,13 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var excludedNodes: Set<String>?
     /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
     public var coordinator: String?
-    /// Tokens for which keys and values are reserved; 8192 by default.
+    /// Tokens for which keys and values are reserved, of each session; 8192 by default.
     public var contextTokens: Int?
-    /// How these are kept; `f16` by default, which is what MLX has.
+    /// Tokens of the prompt whose time is estimated; 512 by default.
+    public var promptTokens: Int?
+    /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
+    public var sessions: Int?
+    /// How keys and values are kept; `f16` by default, which is what MLX has.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
@@ -3095,6 +3108,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         excludedNodes: Set<String>? = nil,
         coordinator: String? = nil,
         contextTokens: Int? = nil,
+        promptTokens: Int? = nil,
+        sessions: Int? = nil,
         kv: KvType? = nil,
         kvValues: KvType? = nil,
         strictness: Strictness? = nil,
@@ -3110,6 +3125,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.excludedNodes = excludedNodes
         self.coordinator = coordinator
         self.contextTokens = contextTokens
+        self.promptTokens = promptTokens
+        self.sessions = sessions
         self.kv = kv
         self.kvValues = kvValues
         self.strictness = strictness

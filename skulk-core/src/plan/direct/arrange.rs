@@ -51,7 +51,8 @@ impl Arrangement {
     }
 }
 
-/// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the fastest.
+/// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the fastest, the
+/// way there included.
 struct Reached {
     all: Vec<usize>,
     /// Those that may hold attention.
@@ -116,10 +117,29 @@ impl<'a> Group<'a> {
             let node = node(seat);
             node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
         };
-        let mut all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
-        all.sort_by_key(|seat| (node(seat) != coordinator, !problem.required.contains(&node(seat))));
-        let with_attention: Vec<usize> =
-            all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
+        let all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
+        // A stage is gone to once, experts for each layer.
+        let costs = problem.costs();
+        let from = self.seats.iter().find(|seat| node(seat) == coordinator).map(|&seat| &problem.seats[seat]);
+        let layers = problem.inventory.layers.len().max(1) as f64;
+        let seconds = |seat: usize, parts: f64| {
+            let to = &problem.seats[seat];
+            let trip = from.and_then(|from| costs.trip(from, to, costs.sessions)).unwrap_or(0.0);
+            trip + costs.read_by_a_token() / parts / to.rate
+        };
+        let sorted = |mut seats: Vec<usize>, parts: f64| {
+            seats.sort_by(|&a, &b| {
+                let first = |seat: usize| {
+                    let node = problem.seats[seat].node;
+                    (node != coordinator, !problem.required.contains(&node))
+                };
+                first(a).cmp(&first(b)).then(seconds(a, parts).total_cmp(&seconds(b, parts)))
+            });
+            seats
+        };
+        let with_attention = all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
+        let with_attention: Vec<usize> = sorted(with_attention, 1.0);
+        let all = sorted(all, layers);
         let own = with_attention.iter().copied().filter(|seat| node(seat) == coordinator).collect();
         Reached { all, with_attention, own }
     }

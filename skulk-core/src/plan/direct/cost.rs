@@ -1,28 +1,36 @@
-//! How long does a token take? Bytes over bandwidth, hops between stages, fan-out to experts.
+//! How long does a token take, and how long a prompt? Bytes over bandwidth, arithmetic, hops between stages, fan-out
+//! to experts.
 //!
-//! Decoding one conversation reads every weight that a token takes once, so a device needs
-//! `bytes / rate` seconds, and devices wait for each other: times add up along the layers. The model knows
-//! four terms:
+//! What passes through the layers together reads every weight that it takes once, and multiplies each with every row.
+//! A device needs the longer of both, `bytes / rate` and `operations / arithmetic`, and some time for each layer
+//! whatever its size. Devices wait for each other: times add up along the layers. A token of each session knows four
+//! terms:
 //!
 //! - attention: weights of attention, embedding row aside, the head, and keys and values of half the context;
-//! - feed-forward: blocks and the experts that a token takes. Experts of a layer on several devices are read
-//!   at the same time: with `k` of `n` taken, a device with `c` of them is expected to read `⌈k·c/n⌉`;
-//! - hops: a round trip, and one row there and back, for each stage that is not on the coordinator; from one
-//!   device of a node to another 20 µs;
-//! - fan-out: the same for each layer whose feed-forward block is elsewhere, the slowest owner counting, and
-//!   30 µs for each further owner.
+//! - feed-forward: blocks and the experts that are taken. Experts of a layer on several devices are read at the same
+//!   time, and the slowest is waited for (`drawn.rs`);
+//! - hops: a round trip, and the rows there and back, for each stage that is not on the coordinator; from one
+//!   device of a node to another 100 µs;
+//! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
+//!   asked.
 //!
-//! It does not know arithmetic, which rarely limits decoding a single conversation, nor prompts.
+//! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
+//! rows that each owner of experts is sent.
 
 use std::ops::Range;
 
+use super::drawn::{Drawn, Share, chance_of_none, distinct};
 use super::seats::Seat;
 use crate::plan::inventory::{Inventory, LayerBytes};
 use crate::plan::links::Links;
-use crate::plan::report::Estimate;
+use crate::plan::report::{Estimate, PromptEstimate};
 
+/// Rows of a prompt that pass through the layers together, as models are loaded by default.
+const CHUNK: u64 = 256;
+/// Chunks that are looked at one by one; of longer prompts evenly spaced ones stand for all.
+const CHUNKS: u64 = 16;
 /// Seconds from one device of a node to another and back.
-const DEVICE_HOP: f64 = 2.0e-5;
+const DEVICE_HOP: f64 = 1.0e-4;
 /// Seconds that each further owner of a layer's experts takes the sender.
 const FURTHER_OWNER: f64 = 3.0e-5;
 
@@ -30,10 +38,17 @@ const FURTHER_OWNER: f64 = 3.0e-5;
 pub(super) struct Costs<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) links: &'a Links,
+    pub(super) drawn: &'a Drawn,
     /// Tokens of the context.
     pub(super) context: u64,
+    /// Sessions that generate at once.
+    pub(super) sessions: f64,
     /// Bytes of one row between layers.
     pub(super) row: f64,
+    /// Elements of a row.
+    pub(super) width: f64,
+    /// Weights in a byte.
+    pub(super) weights_per_byte: f64,
 }
 
 /// Experts of one layer on a device.
@@ -52,9 +67,33 @@ impl Owner {
     }
 }
 
+/// Rows that pass through the layers together.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    rows: f64,
+    /// Sequences that they belong to.
+    sequences: f64,
+    /// Positions that each looks back at.
+    positions: u64,
+}
+
 impl Costs<'_> {
-    /// Seconds for a row there and back; `None` when they do not reach each other.
-    pub(super) fn trip(&self, from: &Seat, to: &Seat) -> Option<f64> {
+    /// Bytes of weights that a token reads.
+    pub(super) fn read_by_a_token(&self) -> f64 {
+        let of = |layer: &LayerBytes| {
+            let experts = layer.expert.saturating_mul(layer.n_used as u64);
+            layer.attention.saturating_add(layer.ffn).saturating_add(experts) as f64
+        };
+        self.inventory.layers.iter().map(of).sum()
+    }
+
+    /// A token of each session, in the middle of its context.
+    fn token(&self) -> Pass {
+        Pass { rows: self.sessions, sequences: self.sessions, positions: self.context / 2 }
+    }
+
+    /// Seconds for rows there and back; `None` when they do not reach each other.
+    pub(super) fn trip(&self, from: &Seat, to: &Seat, rows: f64) -> Option<f64> {
         if from == to {
             return Some(0.0);
         }
@@ -62,82 +101,163 @@ impl Costs<'_> {
             return Some(DEVICE_HOP);
         }
         let speed = self.links.speed(from.node, to.node)?;
-        Some(speed.round_trip_seconds + 2.0 * self.row / speed.bytes_per_second)
+        Some(speed.round_trip_seconds + 2.0 * rows * self.row / speed.bytes_per_second)
     }
 
-    /// Seconds that a device reads a layer's attention.
+    /// Seconds for weights that so many rows take.
+    fn product(&self, seat: &Seat, bytes: f64, rows: f64) -> f64 {
+        let operations = 2.0 * rows * bytes * self.weights_per_byte;
+        (bytes / seat.rate).max(operations / seat.operations)
+    }
+
+    fn layer_attention(&self, seat: &Seat, layer: &LayerBytes, pass: Pass) -> f64 {
+        let kept = layer.kv(pass.positions) as f64 * pass.sequences;
+        // Scores and values: a product and a sum for each element of a row, twice, at each position.
+        let seen = layer.window.map_or(pass.positions, |window| window.min(pass.positions));
+        let seen = if layer.kv_per_token > 0 { seen as f64 } else { 0.0 };
+        let scores = 4.0 * pass.rows * seen * self.width / seat.operations;
+        let weights = self.product(seat, layer.attention as f64, pass.rows);
+        weights + (kept / seat.rate).max(scores) + seat.layer_seconds
+    }
+
+    /// Seconds that a device reads a layer's attention for a token.
     pub(super) fn attention(&self, seat: &Seat, layer: &LayerBytes) -> f64 {
-        layer.attention.saturating_add(layer.kv(self.context / 2)) as f64 / seat.rate
+        self.layer_attention(seat, layer, self.token())
     }
 
-    /// Seconds that a device reads for a token of so many of a layer's experts, or of its dense block.
+    /// Seconds of so many of a layer's experts that all rows' choices are spread over, or of its dense block.
+    fn block(&self, seat: &Seat, layer: &LayerBytes, experts: usize, rows: f64) -> f64 {
+        if layer.n_experts == 0 {
+            return self.product(seat, layer.ffn as f64, rows);
+        }
+        let share = experts as f64 / layer.n_experts as f64;
+        let read = distinct(layer.n_experts, layer.n_used, rows) * share * layer.expert as f64;
+        let used = rows * layer.n_used as f64 * share * layer.expert as f64;
+        let operations = 2.0 * used * self.weights_per_byte;
+        (read / seat.rate).max(operations / seat.operations) + seat.layer_seconds
+    }
+
+    /// Seconds that a device is expected to read for a token of so many of a layer's experts, or of its dense block.
     pub(super) fn experts(&self, seat: &Seat, layer: &LayerBytes, experts: usize) -> f64 {
-        taken(layer, experts) as f64 / seat.rate
+        self.block(seat, layer, experts, self.sessions)
     }
 
     /// Seconds of what every token reads of a layer's feed-forward block beside routed experts.
     pub(super) fn shared(&self, seat: &Seat, layer: &LayerBytes) -> f64 {
-        layer.shared() as f64 / seat.rate
+        self.product(seat, layer.shared() as f64, self.sessions)
     }
 
-    /// Seconds of the head.
+    /// Seconds of the head for a token.
     pub(super) fn head(&self, seat: &Seat) -> f64 {
         let table = if self.inventory.tied_embeddings { self.inventory.embedding } else { 0 };
-        self.inventory.head.saturating_add(table) as f64 / seat.rate
+        self.product(seat, self.inventory.head.saturating_add(table) as f64, self.sessions)
     }
 
-    /// What a token takes with stages, in order, and experts' owners sorted by layer; layers without owners
-    /// have their blocks where their attention is. `None` when nodes that must talk do not reach each other.
+    /// What a token of each session takes with stages, in order, and experts' owners sorted by layer; layers without
+    /// owners have their blocks where their attention is. `None` when nodes that must talk do not reach each other.
     pub(super) fn estimate(
         &self,
         seats: &[Seat],
         stages: &[(usize, Range<usize>)],
         owners: &[Owner],
     ) -> Option<Estimate> {
+        let mut estimate = self.pass(seats, stages, owners, self.token())?;
+        estimate.attention_seconds += self.head(&seats[stages.last()?.0]);
+        estimate.tokens_per_second = self.sessions / estimate.seconds().max(1e-9);
+        Some(estimate)
+    }
+
+    /// How long a prompt of so many tokens takes with the same, until its first token is known.
+    pub(super) fn prompt(
+        &self,
+        seats: &[Seat],
+        stages: &[(usize, Range<usize>)],
+        owners: &[Owner],
+        tokens: u64,
+    ) -> Option<PromptEstimate> {
+        let chunks = tokens.div_ceil(CHUNK);
+        let looked_at = chunks.min(CHUNKS);
+        let (mut seconds, mut link_seconds) = (0.0, 0.0);
+        for at in 0..looked_at {
+            // Of each run of chunks the one in its middle; the last chunk may be shorter.
+            let position = tokens / looked_at * at + tokens / looked_at / 2;
+            let rows = tokens as f64 / chunks as f64;
+            let pass = Pass { rows, sequences: 1.0, positions: position };
+            let estimate = self.pass(seats, stages, owners, pass)?;
+            let times = chunks as f64 / looked_at as f64;
+            seconds += estimate.seconds() * times;
+            link_seconds += (estimate.hop_seconds + estimate.fan_out_seconds) * times;
+        }
+        let seconds = seconds + self.head(&seats[stages.last()?.0]);
+        Some(PromptEstimate { tokens, seconds, link_seconds })
+    }
+
+    /// What rows take that pass through all layers together.
+    fn pass(
+        &self,
+        seats: &[Seat],
+        stages: &[(usize, Range<usize>)],
+        owners: &[Owner],
+        pass: Pass,
+    ) -> Option<Estimate> {
         let mut estimate = Estimate::default();
         let first = &seats[stages.first()?.0];
         let mut owners = owners;
         for (seat, layers) in stages {
             let seat = &seats[*seat];
-            estimate.hop_seconds += self.trip(first, seat)?;
+            estimate.hop_seconds += self.trip(first, seat, pass.rows)?;
             for (at, layer) in self.inventory.layers[layers.clone()].iter().enumerate() {
                 let at = layers.start + at;
-                estimate.attention_seconds += self.attention(seat, layer);
-                estimate.feed_forward_seconds += self.shared(seat, layer);
+                estimate.attention_seconds += self.layer_attention(seat, layer, pass);
+                estimate.feed_forward_seconds += self.product(seat, layer.shared() as f64, pass.rows);
                 let (these, rest) = owners.split_at(owners.partition_point(|owner| owner.layer <= at));
                 owners = rest;
                 if these.is_empty() {
-                    estimate.feed_forward_seconds += self.experts(seat, layer, layer.n_experts);
+                    estimate.feed_forward_seconds += self.block(seat, layer, layer.n_experts, pass.rows);
                     continue;
                 }
-                // The slowest owner counts: its reading, and its trip.
-                let (mut slowest, mut reading) = (0.0, 0.0);
-                let mut away = 0usize;
-                for owner in these {
-                    let to = &seats[owner.seat];
-                    let (trip, read) = (self.trip(seat, to)?, self.experts(to, layer, owner.experts.len()));
-                    away += usize::from(to.node != seat.node);
-                    if trip + read >= slowest {
-                        (slowest, reading) = (trip + read, read);
-                    }
-                }
+                let (reading, waiting) = self.owners(seats, seat, layer, these, pass.rows)?;
                 estimate.feed_forward_seconds += reading;
-                estimate.fan_out_seconds += slowest - reading + FURTHER_OWNER * away.saturating_sub(1) as f64;
+                estimate.fan_out_seconds += waiting;
             }
         }
-        estimate.attention_seconds += self.head(&seats[stages.last()?.0]);
-        estimate.tokens_per_second = 1.0 / estimate.seconds().max(1e-9);
         Some(estimate)
     }
-}
 
-/// Bytes that a token is expected to read of so many of a layer's experts, or of its dense block.
-pub(super) fn taken(layer: &LayerBytes, experts: usize) -> u64 {
-    match layer.n_experts {
-        0 => layer.ffn,
-        n => {
-            let taken = (layer.n_used as u64).saturating_mul(experts as u64).div_ceil(n as u64);
-            taken.min(experts as u64).saturating_mul(layer.expert)
+    /// Seconds that the slowest owner of a layer is expected to compute, and beyond that seconds until all that are
+    /// asked have answered.
+    fn owners(
+        &self,
+        seats: &[Seat],
+        seat: &Seat,
+        layer: &LayerBytes,
+        owners: &[Owner],
+        rows: f64,
+    ) -> Option<(f64, f64)> {
+        let n = layer.n_experts;
+        if n == 0 {
+            let to = &seats[owners.first()?.seat];
+            return Some((self.block(to, layer, 1, rows), self.trip(seat, to, rows)?));
         }
+        let taken = (distinct(n, layer.n_used, rows).round() as usize).max(layer.n_used);
+        let rows_each = rows * layer.n_used as f64 / taken.max(1) as f64;
+        let mut shares = Vec::with_capacity(owners.len());
+        let mut asked_away = 0.0;
+        for owner in owners {
+            let (to, experts) = (&seats[owner.seat], owner.experts.len());
+            let each = self.product(to, layer.expert as f64, rows_each);
+            let asked = rows * (1.0 - chance_of_none(n, layer.n_used, experts));
+            let trip = self.trip(seat, to, asked.max(1.0))?;
+            shares.push(Share { experts, wait: to.layer_seconds + trip, each });
+            if to.node != seat.node {
+                asked_away += 1.0 - chance_of_none(n, taken, experts);
+            }
+        }
+        let all = self.drawn.slowest(n, taken, &shares);
+        for (share, owner) in shares.iter_mut().zip(owners) {
+            share.wait = seats[owner.seat].layer_seconds;
+        }
+        let reading = self.drawn.slowest(n, taken, &shares);
+        Some((reading, all - reading + FURTHER_OWNER * f64::max(asked_away - 1.0, 0.0)))
     }
 }

@@ -7,7 +7,9 @@
 //! are tried once something fits.
 
 mod arrange;
+mod bits;
 mod cost;
+mod drawn;
 mod fill;
 mod outcome;
 mod problem;
@@ -16,8 +18,10 @@ pub(super) mod seats;
 mod speculation;
 
 use self::arrange::{Arrangement, Group};
+use self::cost::Owner;
 use self::problem::Problem;
-use super::report::{Rule, RuleReport};
+use super::cluster::NodeId;
+use super::report::{Estimate, PromptEstimate, Rule, RuleReport};
 use super::request::Sharding;
 use super::strictness::Strictness;
 use super::{Cluster, Placement, Request};
@@ -41,6 +45,41 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
         Some(best) => Ok(outcome::placement(&problem, rules, &best, &found.others)),
         None => Err(outcome::refusal(&problem, cluster, rules, refused, &pending)),
     }
+}
+
+/// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt. `None` where
+/// a device of it is not there, or not reached.
+pub(super) fn price(
+    card: &ModelCard,
+    cluster: &Cluster,
+    request: &Request,
+    placement: &Placement,
+) -> Option<(Estimate, PromptEstimate)> {
+    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new());
+    let seat = |node: &NodeId, backend: &Option<String>| {
+        problem.seats.iter().position(|seat| problem.ids[seat.node] == node && seat.backend == *backend)
+    };
+    let stages: Option<Vec<_>> = placement
+        .stages()
+        .iter()
+        .map(|stage| Some((seat(&stage.node, &stage.backend)?, stage.layers.clone())))
+        .collect();
+    let mut owners = Vec::new();
+    for shard in placement.experts().iter().filter(|shard| !shard.replica) {
+        let seat = seat(&shard.node, &shard.backend)?;
+        let owner = |layer| Owner { seat, layer, experts: shard.experts.clone() };
+        owners.extend(shard.layers.clone().map(owner));
+    }
+    owners.sort_by_key(|owner| (owner.layer, owner.experts.start));
+    let (costs, stages) = (problem.costs(), stages?);
+    let layers = &problem.inventory.layers;
+    let is_there =
+        |owner: &Owner| layers.get(owner.layer).is_some_and(|layer| owner.experts.end <= layer.blocks().0);
+    if !owners.iter().all(is_there) || stages.iter().any(|(_, range)| range.end > layers.len()) {
+        return None;
+    }
+    let estimate = costs.estimate(&problem.seats, &stages, &owners)?;
+    Some((estimate, costs.prompt(&problem.seats, &stages, &owners, request.prompt_tokens)?))
 }
 
 /// What a search found.
@@ -166,5 +205,7 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     (Rule::Memory, String::new())
 }
 
+#[cfg(test)]
+mod accuracy;
 #[cfg(test)]
 mod tests;

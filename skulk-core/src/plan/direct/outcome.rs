@@ -17,13 +17,18 @@ use crate::plan::ceiling::context_ceiling;
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
-use crate::plan::report::{Candidate, ContextCeiling, NodeReport, PlanReport, Refusal, Rule, RuleReport};
+use crate::plan::report::{
+    Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
+};
 use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
 
 /// Tokens beyond which no context is looked for.
 const MOST_TOKENS: u64 = 1 << 40;
+
+/// The share of a time, in percent, above which links are worth a warning.
+const MOST_ON_LINKS: f64 = 50.0;
 
 /// What each device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
 struct Load {
@@ -101,7 +106,8 @@ fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u6
         let layers = &problem.inventory.layers[report.layers.clone()];
         let taken = report.bytes.total() - report.bytes.kv_cache;
         let room = report.usable.saturating_sub(taken);
-        let kv = |tokens: u64| layers.iter().map(|layer| layer.kv(tokens)).fold(0, u64::saturating_add);
+        let kept = |tokens: u64| layers.iter().map(move |layer| problem.kept(layer, tokens));
+        let kv = |tokens: u64| kept(tokens).fold(0, u64::saturating_add);
         if kv(MOST_TOKENS) <= room {
             return None;
         }
@@ -162,6 +168,49 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
     [candidate(best, true, reason)].into_iter().chain(slower).collect()
 }
 
+fn prompt(problem: &Problem<'_>, arrangement: &Arrangement) -> Option<PromptEstimate> {
+    let Arrangement { stages, owners, .. } = arrangement;
+    problem.costs().prompt(&problem.seats, stages, owners, problem.request.prompt_tokens)
+}
+
+/// What a user should know of times: links that take most of them, devices of which nobody says how fast they are.
+fn warnings(problem: &Problem<'_>, best: &Arrangement, prompt: Option<&PromptEstimate>) -> Vec<String> {
+    let estimate = &best.estimate;
+    let mut warnings = Vec::new();
+    let mut seats: Vec<usize> = best.stages.iter().map(|(seat, _)| *seat).collect();
+    seats.extend(best.owners.iter().map(|owner| owner.seat));
+    seats.sort_unstable();
+    seats.dedup();
+    for seat in seats.into_iter().map(|seat| &problem.seats[seat]) {
+        if let Some(name) = &seat.unknown {
+            warnings.push(format!(
+                "no speed is known of `{name}` on node `{}`: {:.0} GB/s are assumed; give its bytes_per_second",
+                problem.ids[seat.node],
+                seat.rate / 1e9
+            ));
+        }
+    }
+    warnings.truncate(PlanReport::LISTED);
+    let percent = |part: f64, whole: f64| 100.0 * part / whole.max(f64::MIN_POSITIVE);
+    let token = percent(estimate.hop_seconds + estimate.fan_out_seconds, estimate.seconds());
+    if token > MOST_ON_LINKS {
+        warnings.push(format!(
+            "links take {token:.0} % of a token's time: use links with shorter round trips, or fewer nodes"
+        ));
+    }
+    if let Some(prompt) = prompt {
+        let share = percent(prompt.link_seconds, prompt.seconds);
+        if share > MOST_ON_LINKS {
+            warnings.push(format!(
+                "links take {share:.0} % of the {:.1} s until the first token of a prompt of {} tokens: use links of \
+                 more bytes a second, or fewer nodes",
+                prompt.seconds, prompt.tokens
+            ));
+        }
+    }
+    warnings
+}
+
 /// The placement that an arrangement means.
 pub(super) fn placement(
     problem: &Problem<'_>,
@@ -193,6 +242,8 @@ pub(super) fn placement(
     let mut report = report(problem, rules, nodes);
     report.candidates = candidates(problem, best, others);
     report.estimate = Some(best.estimate);
+    report.prompt = prompt(problem, best);
+    report.warnings = warnings(problem, best, report.prompt.as_ref());
     report.speculation = Some(speculation::decide(problem, &best.estimate, best.nodes(problem).len()));
     let experts = expert_shards(problem, &best.owners, &replicas);
     Placement {

@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::bits;
 use super::cost::Costs;
+use super::drawn::Drawn;
 use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
 use crate::card::ModelCard;
 use crate::kv_type::KvTypes;
 use crate::plan::backend::serves;
 use crate::plan::cluster::{Cluster, NodeId, Role};
-use crate::plan::inventory::Inventory;
+use crate::plan::inventory::{Inventory, LayerBytes};
 use crate::plan::links::Links;
 use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
@@ -36,6 +38,7 @@ pub(super) struct Problem<'a> {
     pub(super) coordinator: Option<usize>,
     pub(super) inventory: Cow<'a, Inventory>,
     pub(super) links: Links,
+    drawn: Drawn,
     /// Percent of weights that are kept free on top of them.
     margin: u64,
     /// Bytes that each device in use keeps free.
@@ -133,6 +136,7 @@ impl<'a> Problem<'a> {
             card,
             request,
             links: Links::new(cluster, &index),
+            drawn: Drawn::default(),
             required: request.required_nodes.iter().filter_map(|id| index.get(id).copied()).collect(),
             coordinator: request.coordinator.as_ref().and_then(|id| index.get(id).copied()),
             ids: nodes.iter().map(|node| &node.id).collect(),
@@ -168,9 +172,18 @@ impl<'a> Problem<'a> {
         Costs {
             inventory: &self.inventory,
             links: &self.links,
+            drawn: &self.drawn,
             context: self.request.context_tokens,
+            sessions: self.request.sessions.max(1) as f64,
             row: self.inventory.row_of(self.card) as f64,
+            width: self.card.hidden_size as f64,
+            weights_per_byte: 8.0 / bits::per_weight(&self.card.quantization),
         }
+    }
+
+    /// Keys and values of so many tokens of each session.
+    pub(super) fn kept(&self, layer: &LayerBytes, tokens: u64) -> u64 {
+        layer.kv(tokens).saturating_mul(self.request.sessions.max(1) as u64)
     }
 
     /// What weights take with their margin.
@@ -226,7 +239,7 @@ impl<'a> Problem<'a> {
                     weights = weights.saturating_add(*embedding);
                 }
             }
-            self.charged(weights).saturating_add(layer.kv(self.request.context_tokens))
+            self.charged(weights).saturating_add(self.kept(layer, self.request.context_tokens))
         });
         let mut together: Vec<u64> = Vec::new();
         for (size, layer) in sizes.zip(layers) {
@@ -260,7 +273,7 @@ impl<'a> Problem<'a> {
         if is_last {
             attention = attention.saturating_add(inventory.head);
         }
-        let kv = held.iter().map(|layer| layer.kv(self.request.context_tokens));
+        let kv = held.iter().map(|layer| self.kept(layer, self.request.context_tokens));
         Bytes {
             attention,
             feed_forward,

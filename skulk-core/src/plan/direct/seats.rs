@@ -6,24 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::card::ModelCard;
 use crate::kv_type::KvTypes;
 use crate::plan::backend::{engine_of, has_gpu_offload, keeps, resolve_backend};
-use crate::plan::cluster::{Node, Role, Vendor};
+use crate::plan::cluster::{Accelerator, Node, Role, Vendor};
+use crate::plan::devices::{self, Speed};
 use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
 use crate::plan::strictness::Strictness;
-
-/// Bytes a second that are assumed of main memory: two channels of DDR5, as read by programs.
-const MAIN_MEMORY: f64 = 3.0e10;
-
-/// Bytes a second that are assumed of an accelerator that does not say: about what each maker's common
-/// devices have.
-const fn assumed(vendor: Vendor) -> f64 {
-    match vendor {
-        Vendor::Nvidia => 4.0e11,
-        Vendor::Amd => 3.0e11,
-        Vendor::Apple | Vendor::Unknown => 1.0e11,
-        Vendor::Intel => 6.0e10,
-        Vendor::Cpu => MAIN_MEMORY,
-    }
-}
 
 /// A device that can hold a part of the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +24,12 @@ pub(in crate::plan) struct Seat {
     pub(in crate::plan) usable: u64,
     /// Bytes a second that it reads.
     pub(super) rate: f64,
+    /// Operations a second that it computes for prompts.
+    pub(super) operations: f64,
+    /// Its name, where the table of devices lacks it and nothing else says how fast it is.
+    pub(super) unknown: Option<String>,
+    /// Seconds that it takes for a layer whatever its size.
+    pub(super) layer_seconds: f64,
     /// It may hold attention.
     pub(super) attention: bool,
     /// It is an accelerator beside its node's main memory.
@@ -53,9 +45,38 @@ impl Seat {
     }
 }
 
-/// Whether a rate means anything.
-fn measured(rate: Option<f64>) -> Option<f64> {
-    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+/// What a device does, where it says so; else what is known or assumed.
+fn measured(known: Speed, rate: Option<f64>, operations: Option<f64>) -> Speed {
+    let rate = rate.unwrap_or(known.rate);
+    Speed { rate, operations: operations.unwrap_or(known.operations), ..known }
+}
+
+/// How fast a node's processor is.
+fn processor(node: &Node) -> Speed {
+    let of = |is_it: &dyn Fn(&&Accelerator) -> bool| {
+        node.accelerators.iter().filter(is_it).find_map(|it| devices::main_memory(&it.name))
+    };
+    let named = of(&|it| it.vendor == Vendor::Cpu)
+        .or_else(|| of(&|it| it.shares_memory || it.vendor == Vendor::Apple))
+        .unwrap_or_else(|| devices::assumed(Vendor::Cpu));
+    measured(named, node.bytes_per_second, node.operations_per_second)
+}
+
+/// How fast an accelerator is, of a node with such a processor.
+fn accelerator(it: &Accelerator, in_main: bool, processor: Speed) -> Speed {
+    let known = devices::named(&it.name).unwrap_or_else(|| {
+        let assumed = devices::assumed(it.vendor);
+        // It reads the same memory as the processor: no faster, but for Apple's.
+        let is_slow = in_main && it.vendor != Vendor::Apple;
+        if is_slow { Speed { rate: processor.rate, ..assumed } } else { assumed }
+    });
+    measured(known, it.bytes_per_second, it.operations_per_second)
+}
+
+/// The name of an accelerator of which nothing says how fast it is.
+fn unknown(it: &Accelerator) -> Option<String> {
+    let is_unknown = it.bytes_per_second.is_none() && devices::named(&it.name).is_none();
+    Some(it.name.clone()).filter(|name| is_unknown && !name.is_empty())
 }
 
 /// The devices of a node on which plans place the card's model: one for each memory, as what several reach is there
@@ -113,38 +134,46 @@ pub(in crate::plan) fn devices(
     let attention = node.role == Role::Full;
     let main = node.memory.as_ref().map(|memory| usable_ram(memory, strictness));
     let drives = |tag: &&String| node.backends.as_ref().is_none_or(|tags| tags.contains(*tag));
+    let processor = processor(node);
     let mut seats = Vec::new();
     let mut own = BTreeSet::new();
     // Cards of one name that backends of one kind reach are several; those of another kind are the same again.
     let (mut counts, mut first) = (BTreeMap::new(), BTreeMap::new());
-    for (place, accelerator) in node.accelerators.iter().enumerate() {
-        let Some(tag) = accelerator.backend.as_ref().filter(drives) else { continue };
+    for (place, it) in node.accelerators.iter().enumerate() {
+        let Some(tag) = it.backend.as_ref().filter(drives) else { continue };
         own.insert(tag.clone());
-        let name = accelerator.name.as_str();
+        let name = it.name.as_str();
         let count: &mut usize = counts.entry((name, tag.split(':').next())).or_default();
         *count += 1;
         let memory = if name.is_empty() { place } else { *first.entry((name, *count)).or_insert(place) };
         let Some(backend) = resolve(card, kv, &BTreeSet::from([tag.clone()])) else { continue };
-        let free = accelerator.vram_total_bytes.map(|total| {
-            let free = total.saturating_sub(accelerator.vram_used_bytes.unwrap_or(0));
+        let free = it.vram_total_bytes.map(|total| {
+            let free = total.saturating_sub(it.vram_used_bytes.unwrap_or(0));
             free.min(scale(total, VRAM_SHARE))
         });
-        let in_main = accelerator.shares_memory || accelerator.vendor == Vendor::Cpu;
+        let in_main = it.shares_memory || it.vendor == Vendor::Cpu;
         let (usable, memory) = match (free, main) {
             (free, Some(main)) if in_main => (free.map_or(main, |free| free.min(main)), None),
             (Some(free), _) if !in_main => (free, Some(memory)),
             _ => continue,
         };
-        let rate = measured(accelerator.bytes_per_second).unwrap_or_else(|| match accelerator.vendor {
-            // It reads the same memory as the processor: no faster, but for Apple's.
-            vendor if in_main && vendor != Vendor::Apple => {
-                measured(node.bytes_per_second).unwrap_or(MAIN_MEMORY)
-            }
-            vendor => assumed(vendor),
-        });
+        let Speed { rate, operations, layer_seconds } = accelerator(it, in_main, processor);
+        let unknown = unknown(it);
         let device = if name.is_empty() { "accelerator" } else { name }.to_owned();
         let backend = Some(backend);
-        seats.push(Seat { node: at, backend, device, usable, rate, attention, beside: true, memory });
+        seats.push(Seat {
+            node: at,
+            backend,
+            device,
+            usable,
+            rate,
+            operations,
+            unknown,
+            layer_seconds,
+            attention,
+            beside: true,
+            memory,
+        });
     }
     let backend = match &node.backends {
         None => None,
@@ -162,12 +191,17 @@ pub(in crate::plan) fn devices(
     let Some(Usable { bytes, vram }) = usable else { return seats };
     let gpu = node.accelerators.iter().find(|it| it.vram_total_bytes.is_some()).filter(|_| vram);
     let unified = backend.as_ref().is_some_and(|tag| offloads || engine_of(tag) == Some("mlx"));
-    let assumed = match (gpu, unified) {
-        (Some(gpu), _) => measured(gpu.bytes_per_second).unwrap_or(assumed(gpu.vendor)),
-        (None, true) => assumed(Vendor::Apple),
-        (None, false) => MAIN_MEMORY,
+    let apples = node.accelerators.iter().find(|it| it.vendor == Vendor::Apple);
+    let Speed { rate, operations, layer_seconds } = match (gpu, apples) {
+        (Some(gpu), _) => accelerator(gpu, false, processor),
+        (None, Some(apples)) if unified => {
+            measured(accelerator(apples, true, processor), node.bytes_per_second, node.operations_per_second)
+        }
+        (None, None) if unified => {
+            measured(devices::assumed(Vendor::Apple), node.bytes_per_second, node.operations_per_second)
+        }
+        (None, _) => processor,
     };
-    let rate = if vram { assumed } else { measured(node.bytes_per_second).unwrap_or(assumed) };
     let device = if vram { "graphics memory" } else { "main memory" }.to_owned();
     seats.push(Seat {
         node: at,
@@ -175,6 +209,9 @@ pub(in crate::plan) fn devices(
         device,
         usable: bytes,
         rate,
+        operations,
+        unknown: gpu.and_then(unknown),
+        layer_seconds,
         attention,
         beside: false,
         memory: None,

@@ -477,3 +477,125 @@ fn placements_are_checked_on_the_nodes_there_are() {
     boasting.check(&card).unwrap();
     assert!(boasting.check_on(&card, &mesh(vec![poor("a"), poor("b")]), 8192).is_err());
 }
+
+/// Every number that devices and links say of their speed.
+fn quicker(cluster: &Cluster, by: f64) -> Cluster {
+    let mut cluster = cluster.clone();
+    for node in &mut cluster.nodes {
+        node.bytes_per_second = node.bytes_per_second.map(|rate| rate * by);
+    }
+    let speed = |it: &mut LinkSpeed| {
+        it.round_trip_seconds /= by;
+        it.bytes_per_second *= by;
+    };
+    cluster.mesh.iter_mut().for_each(speed);
+    cluster.links.iter_mut().filter_map(|link| link.speed.as_mut()).for_each(speed);
+    cluster
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_quicker_or_larger_is_not_priced_worse(
+        cluster in clusters(), (card, inventory) in models(), by in 1.0f64..4.0, gib in 1u64..64,
+    ) {
+        let request = request(inventory, 1);
+        let Ok(placement) = Planner::plan(&card, &cluster, &request) else { return Ok(()) };
+        let report = placement.report().unwrap();
+        let (before, prompt) = (report.estimate.unwrap(), report.prompt.unwrap());
+        prop_assert!(prompt.seconds.is_finite() && prompt.link_seconds <= prompt.seconds);
+        // The same placement, on quicker devices over quicker links, with more memory, and beside more nodes.
+        let mut better = quicker(&cluster, by);
+        for node in &mut better.nodes {
+            if let Some(memory) = &mut node.memory {
+                (memory.ram_total, memory.ram_available) =
+                    (memory.ram_total + gib * GIB, memory.ram_available + gib * GIB);
+            }
+        }
+        better.nodes.push(memory_node("z", gib));
+        let after = Planner::price(&card, &better, &request, &placement).unwrap();
+        prop_assert!(after.0.seconds() <= before.seconds() * (1.0 + 1e-9), "{before:?} {after:?}");
+        prop_assert!(after.1.seconds <= prompt.seconds * (1.0 + 1e-9), "{prompt:?} {after:?}");
+        // And on what it was planned for, what the plan says.
+        let same = Planner::price(&card, &cluster, &request, &placement).unwrap();
+        prop_assert!((same.0.seconds() / before.seconds() - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn experts_apart_cost_more_than_their_mean() {
+    let (card, inventory) = deepseek();
+    let mut all = vec![gpu_node("gpu", 24, 32)];
+    all.extend((0..8).map(|at| memory_node(&format!("ram{at}"), 128).role(Role::FfnOnly)));
+    let request = Request::default().inventory(inventory);
+    let placement = plan(&card, &mesh(all), &request);
+    let report = placement.report().unwrap();
+    let prompt = report.prompt.unwrap();
+    assert_eq!(prompt.tokens, 512);
+    assert!(prompt.seconds > report.estimate.unwrap().seconds());
+    assert!(prompt.link_seconds > 0.0);
+}
+
+#[test]
+fn a_slow_link_is_warned_of() {
+    let nodes = || vec![memory_node("a", 24), memory_node("b", 24)];
+    let warnings = |speed: LinkSpeed| {
+        let placement = plan(&card(30, 32), &Cluster::mesh(nodes(), speed), &Request::default());
+        placement.report().unwrap().warnings.join("\n")
+    };
+    assert_eq!(warnings(LinkSpeed::new(1e-4, 1e9)), "");
+    let slow = warnings(LinkSpeed::new(10.0, 1e5));
+    assert!(slow.contains("a token's time") && slow.contains("512 tokens"), "{slow}");
+}
+
+#[test]
+fn speeds_that_cannot_be_are_refused_and_unknown_names_told() {
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e19] {
+        let node = memory_node("a", 64).bytes_per_second(rate);
+        let error = Planner::plan(&card(8, 32), &mesh(vec![node]), &Request::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{rate}");
+        assert!(error.to_string().contains("expected 1 to"), "{error}");
+    }
+    let named = |name: &str| {
+        let mut node = gpu_node("a", 24, 32);
+        node.accelerators[0].name = name.to_owned();
+        plan(&card(8, 32), &mesh(vec![node]), &Request::default()).report().unwrap().clone()
+    };
+    assert!(named("Nobody's GPU 1").warnings[0].contains("Nobody's GPU 1"));
+    let (fast, slow) = (named("NVIDIA GeForce RTX 4090"), named("RTX 4060"));
+    assert!(fast.warnings.is_empty());
+    assert!(fast.estimate.unwrap().seconds() < slow.estimate.unwrap().seconds());
+    assert!(fast.prompt.unwrap().seconds < slow.prompt.unwrap().seconds);
+}
+
+#[test]
+fn sessions_share_what_is_read() {
+    let cluster = mesh(vec![memory_node("a", 64)]);
+    let of = |sessions: usize| {
+        let placement = plan(&card(8, 32), &cluster, &Request::default().sessions(sessions));
+        placement.report().unwrap().clone()
+    };
+    let (one, four) = (of(1), of(4));
+    assert_eq!(four.nodes[0].bytes.kv_cache, 4 * one.nodes[0].bytes.kv_cache);
+    let (one, four) = (one.estimate.unwrap(), four.estimate.unwrap());
+    assert!(four.tokens_per_second > 2.0 * one.tokens_per_second && four.seconds() > one.seconds());
+}
+
+/// 671 billion parameters over a thousand nodes, none of which is as fast as another: the worst that the expected
+/// maximum over owners meets. `cargo bench -p skulk-bench --bench planner` measures how long it takes.
+#[test]
+fn a_thousand_different_nodes_are_planned() {
+    let (card, inventory) = deepseek();
+    let node = |at: usize| {
+        let node = memory_node(&format!("n{at:04}"), 8 + (at as u64 * 7) % 57);
+        node.bytes_per_second(1e10 + at as f64 * 1e7)
+    };
+    let cluster = mesh((0..1000).map(node).collect());
+    let start = std::time::Instant::now();
+    let placement = plan(&card, &cluster, &Request::default().inventory(inventory));
+    let taken = start.elapsed();
+    println!("planned in {taken:?}");
+    assert!(placement.report().unwrap().nodes.len() > 8);
+    assert!(taken.as_secs() < 20, "{taken:?}");
+}

@@ -5,7 +5,7 @@ use super::words::{
     NOTHING, bytes, count, layers, millis, name, names, number, prose, rate, some_bytes, words,
 };
 use crate::plan::report::{
-    Candidate, ContextLimit, Estimate, NodeReport, PlanReport, RuleReport, Speculation,
+    Candidate, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate, RuleReport, Speculation,
 };
 use crate::plan::request::{Sharding, Transport};
 
@@ -133,10 +133,20 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     if let Some(estimate) = &report.estimate {
         facts.push(("estimate", breakdown(estimate)));
     }
+    if let Some(prompt) = &report.prompt {
+        facts.push(("prompt", first_token(prompt)));
+    }
     if let Some(Speculation { on, reason }) = &report.speculation {
         facts.push(("speculation", format!("{}: {}", if *on { "on" } else { "off" }, prose(reason))));
     }
+    facts.extend(report.warnings.iter().map(|text| ("warning", prose(text))));
     facts
+}
+
+fn first_token(prompt: &PromptEstimate) -> String {
+    let per_second = rate(prompt.tokens as f64 / prompt.seconds);
+    let first = format!("{} tokens: the first of the answer after {}", prompt.tokens, millis(prompt.seconds));
+    format!("{first}, {per_second} tok/s, links {}", millis(prompt.link_seconds))
 }
 
 fn context(report: &PlanReport) -> String {
