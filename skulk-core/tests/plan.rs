@@ -74,7 +74,7 @@ fn inventories_are_what_engines_load() {
             let experts = arch.layers[at].ffn.experts.as_ref();
             assert_eq!(layer.n_experts, experts.map_or(0, |experts| experts.n_experts), "{name}");
             assert!((layer.router > 0) == experts.is_some() && layer.router <= layer.attention, "{name}");
-            let shared = experts.is_some_and(|experts| experts.shared.is_some());
+            let shared = arch.layers[at].ffn.shared.is_some();
             assert!(layer.n_experts == 0 || (layer.ffn > 0) == shared, "{name}: layer {at}");
         }
         counted += 1;
