@@ -66,6 +66,7 @@ struct Sequence {
 }
 
 /// Into which chunks a sequence is cut.
+#[derive(Clone, Copy)]
 enum Cuts {
     /// Long and then single rows; ragged ones; single rows.
     All,
