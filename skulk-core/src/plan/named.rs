@@ -68,6 +68,8 @@ const EMBEDDINGS: [&str; 6] =
     ["embed_tokens", "wte", "tok_embeddings", "token_embd", "word_embeddings", "embeddings"];
 const INPUT_TABLES: [&str; 2] = ["embed_tokens_per_layer", "per_layer_token_embd"];
 const HEADS: [&str; 3] = ["lm_head", "output", "embed_out"];
+/// What vindex folders have beside a layer's own matrices; a key that is there twice has an offset behind an `@`.
+const COPIES: [&str; 2] = ["gate_vectors", "down_features"];
 const KEYS: [&str; 4] = ["k_proj", "attn_k", "wk", "key"];
 const VALUES: [&str; 4] = ["v_proj", "attn_v", "wv", "value"];
 const LATENT: [&str; 2] = ["kv_a_proj_with_mqa", "attn_kv_a_mqa"];
@@ -97,6 +99,8 @@ enum Part {
     Head,
     Mtp,
     Vision,
+    /// A second copy, which vindex folders have to be searched.
+    Copy,
     Unknown,
 }
 
@@ -116,6 +120,9 @@ fn part(name: &str, rank: usize, n_layers: usize) -> Part {
         return Part::Mtp;
     }
     let has = |known: &[&str]| words.iter().any(|word| known.contains(word));
+    if has(&COPIES) || name.contains('@') {
+        return Part::Copy;
+    }
     let Some((at, layer)) = of_layer else {
         return match () {
             () if has(&EMBEDDINGS) => Part::Embedding,
@@ -313,6 +320,7 @@ pub(super) fn inventory(checkpoint: &dyn Checkpoint) -> Option<Inventory> {
                 inventory.tied_embeddings &= !is_head;
                 &mut inventory.head
             }
+            Part::Copy => continue,
             Part::Mtp => &mut inventory.mtp,
             Part::Vision => &mut inventory.vision,
             Part::Unknown => {
