@@ -236,5 +236,10 @@ def test_models_ask_foreign_servers(server: skulk.Server) -> None:
         assert model.generate(PROMPT, max_tokens=24).output().ids == alone
         assert handlers[0].calls > 24 and handlers[0].failing == 0
         model.close()
-        for foreign in servers:
-            foreign.stop(0).wait(60)
+        # One that is gone has a replica.
+        with skulk.Model.load(MIXTRAL, threads=1, ffn_at=[f"grpc://127.0.0.1:{port}" for port in ports]) as model:
+            assert model.generate(PROMPT, max_tokens=4).output().ids == alone[:4]
+            servers[0].stop(0).wait(60)
+            assert model.generate(PROMPT, max_tokens=24).output().ids == alone
+        assert handlers[1].calls > 24
+        servers[1].stop(0).wait(60)

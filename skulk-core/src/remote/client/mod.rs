@@ -172,11 +172,15 @@ async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection,
             body: Bytes::new(),
             most: WORDS,
         };
-        let answer = connection.ask(target, &ask).await;
-        let answer = answer.map_err(|failed| failed.into_error(address, "was lost"))?;
-        if address.is_grpc() && is_missing(&answer) {
-            return Ok((connection, Stats::default()));
-        }
+        let answer = match connection.ask(target, &ask).await {
+            // What is no gRPC may be answered by resetting the request alone.
+            Err(Failed::Lost(_)) if address.is_grpc() && !connection.has_ended().await => None,
+            answer => Some(answer.map_err(|failed| failed.into_error(address, "was lost"))?),
+        };
+        let answer = match answer {
+            Some(answer) if !(address.is_grpc() && is_missing(&answer)) => answer,
+            _ => return Ok((connection, Stats::default())),
+        };
         answer.expect_ok(address)?;
         Ok((connection, Stats::read(address, &answer.body)?))
     };
