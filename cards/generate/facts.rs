@@ -50,12 +50,10 @@ pub(crate) fn fill(cards: &mut [ModelCard]) {
     }
 }
 
-/// A letter of `hybrid_override_pattern`.
+/// Letters of `hybrid_override_pattern`.
+const KINDS: [(char, &str); 4] =
+    [('M', "recurrent"), ('*', "full"), ('E', "feed_forward"), ('-', "feed_forward")];
+
 fn kind(letter: char) -> Value {
-    json!(match letter {
-        'M' => "recurrent",
-        '*' => "full",
-        'E' | '-' => "feed_forward",
-        _ => panic!("{letter} is no kind of layer"),
-    })
+    json!(KINDS.iter().find(|(of, _)| *of == letter).unwrap().1)
 }
