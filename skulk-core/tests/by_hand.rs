@@ -1,5 +1,7 @@
 //! Are placements by hand what was asked for, and is what cannot be refused with what to do?
 
+use std::sync::Arc;
+
 use skulk::plan::{ExpertShard, Inventory, PlacementBuilder};
 use skulk::{
     CancelToken, Checkpoint, EngineId, EngineOptions, Error, ErrorKind, LoadOptions, Model, NodeId,
@@ -13,7 +15,7 @@ fn mixture() -> Inventory {
     Inventory::of_experts(6, 1 << 10, 1 << 10, (8, 2), 1 << 10, 64)
 }
 
-fn open(name: &str) -> Box<dyn Checkpoint> {
+fn open(name: &str) -> Arc<dyn Checkpoint> {
     open_checkpoint(path(name)).unwrap()
 }
 
