@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use skulk::plan::{ExpertShard, Inventory, PlacementBuilder};
+use skulk::plan::{ExpertShard, Inventory, LinkSpeed, PlacementBuilder};
 use skulk::{
-    CancelToken, Checkpoint, EngineId, EngineOptions, Error, ErrorKind, LoadOptions, Model, NodeId,
-    Placement, Result, TokenId, open_checkpoint,
+    CancelToken, Checkpoint, Cluster, EngineId, EngineOptions, Error, ErrorKind, LoadOptions, Model,
+    ModelCard, Node, NodeId, Placement, Planner, Request, Result, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::path;
@@ -255,4 +255,27 @@ fn a_model_is_the_same_however_it_is_placed() {
     for (found, expected) in found.iter().zip(&expected) {
         assert!((found - expected).abs() <= 1e-3 * largest, "{found} {expected}");
     }
+}
+
+/// Placements by hand are checked and priced as planned ones are.
+#[test]
+fn what_it_costs_is_known() {
+    let checkpoint = open("mixtral");
+    let card = ModelCard::from_checkpoint(path("mixtral")).unwrap();
+    let node = |id: &str| Node::new(id).backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::mesh(vec![node("local"), node("shed")], LinkSpeed::DEFAULT);
+    let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+    let request = Request::default().context_tokens(256).inventory(inventory);
+    let builder = || PlacementBuilder::from_checkpoint(&*checkpoint).unwrap();
+    let price = |placement: &Placement| Planner::price(&card, &cluster, &request, placement);
+    let here = builder().engine("cpu").build().unwrap();
+    let apart = builder().engine("cpu").override_tensors("experts", "cpu@shed").build().unwrap();
+    for placement in [&here, &apart] {
+        placement.check(&card).unwrap();
+    }
+    let ((near, _), (far, _)) = (price(&here).unwrap(), price(&apart).unwrap());
+    assert_eq!(near.fan_out_seconds, 0.0);
+    assert!(far.fan_out_seconds > 0.0 && far.tokens_per_second < near.tokens_per_second);
+    let error = price(&builder().engine("wgpu").build().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PlacementInvalid);
 }
