@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod bad_input;
+mod by_hand;
 mod chat;
 #[cfg(feature = "embeddings")]
 mod embeddings;

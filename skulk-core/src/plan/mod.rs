@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod backend;
+mod builder;
 pub mod ceiling;
 mod check;
 mod cluster;
@@ -15,6 +16,8 @@ mod json;
 mod links;
 pub mod memory;
 mod named;
+#[cfg(feature = "generate")]
+mod overrides;
 mod placement;
 mod planner;
 mod render;
@@ -24,8 +27,10 @@ mod ring;
 pub mod split;
 mod stage;
 mod strictness;
+mod target;
 
 pub use admission::{DEFAULT_MAX_TOKENS, admit_max_tokens, prefill_chunks};
+pub use builder::PlacementBuilder;
 pub use cluster::{
     Accelerator, Cluster, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId,
     NodeMemory, Role, Vendor,
@@ -42,3 +47,4 @@ pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};
 pub use stage::{Budget, ExpertShard, Part, Stage};
 pub use strictness::Strictness;
+pub use target::Target;

@@ -117,7 +117,7 @@ pub(crate) fn stored_bytes(checkpoint: &dyn Checkpoint, name: &str) -> Option<u6
 }
 
 /// What may lie beside a tensor, of a type that has scales there: tensors of which a checkpoint has some.
-fn beside(info: &TensorInfo) -> Vec<String> {
+pub(crate) fn beside(info: &TensorInfo) -> Vec<String> {
     let mut names = Vec::new();
     if info.dtype.has_scales_beside() {
         names.extend(mlx::beside(&info.name));
