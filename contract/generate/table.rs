@@ -158,6 +158,7 @@ pub(crate) fn classes() -> Vec<Class> {
         EmbeddingOptions = options::EmbeddingOptions,
         EmbedOptions = options::EmbedOptions,
         PlanOptions = options::PlanOptions,
+        PlacementOptions = contract::by_hand::PlacementOptions,
         RingsOptions = options::RingsOptions,
         ProfileOptions = options::ProfileOptions,
         ExtractOptions = options::ExtractOptions,

@@ -14,6 +14,7 @@ use skulk::plan::{Cluster, Inventory, Node, PlanReport, backend, memory, split};
 use skulk::vindex::{VindexProgress, verify_vindex};
 use skulk::{CancelToken, Error, ErrorKind, ModelCard, Profile};
 
+use crate::by_hand::PlacementOptions;
 use crate::options::{ExtractOptions, ProfileOptions, RingsOptions, Spelling, VerifyOptions};
 use crate::{Failure, VerifyReport};
 
@@ -196,6 +197,10 @@ functions! { given, work:
     "inventoryOfExperts" (
         nLayers: usize, attention: u64, shared: u64, nExperts: usize, nUsed: usize, expert: u64, kvPerToken: u64
     ) => write(&Inventory::of_experts(nLayers, attention, shared, (nExperts, nUsed), expert, kvPerToken));
+    "placementBuild" (path: Option<PathBuf>, inventory: Option<Inventory>) => {
+        let (options, spelling) = given.options()?;
+        write(&PlacementOptions::read(options, spelling)?.build(path, inventory)?.to_json())
+    };
     "report" (text: String, form: String) => {
         let report: PlanReport = read("report", &text)?;
         write(&match &*form {

@@ -1,6 +1,7 @@
 //! What do all language packages hand over? Plain data. Most of it is the library's own, which serialises; here is what
 //! the library computes on demand, as data. What there is in all, `contract/generate` lists.
 
+pub mod by_hand;
 pub mod chat;
 mod failure;
 pub mod folders;

@@ -534,6 +534,11 @@ export class Placement {
   static fromJson(text: string): Placement;
   /** Stages of so many layers each, one behind the other, on engines by name. */
   static byCounts(counts: readonly (readonly [engine: string, layers: number])[]): Placement;
+  /**
+   * By hand, of the model of a checkpoint, or of one that an inventory describes. Patterns over tensor names need a
+   * checkpoint.
+   */
+  static build(model: Path | Inventory, options?: plain.PlacementOptions): Promise<Placement>;
   /** The same, with the address where a node serves what this has on it: `http://host:port`, `https://…` or `unix:///path`. */
   withAddress(node: string, address: string): Placement;
   get nLayers(): number;

@@ -81,6 +81,12 @@ class Placement {
     return new Placement(KEY, native.placementByCounts(json({ placement: counts })));
   }
 
+  static async build(model, options) {
+    const isPath = typeof model === "string" || model instanceof URL;
+    const what = isPath ? { path: pathOf(model, "model") } : { inventory: model };
+    return Placement.fromJson(await begin("placementBuild", { ...what, options: optionsOf(options)[0] }));
+  }
+
   static {
     placementOf = (placement) => (placement instanceof Placement ? placement : Placement.byCounts(placement)).#native;
   }

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use skulk::plan::{Cluster, Inventory, Planner};
+use skulk_contract::by_hand::PlacementOptions;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::{ExpertShard, PlacedStage};
 
@@ -35,6 +36,24 @@ impl Placement {
         let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
         let counts = counts.collect::<PyResult<Vec<(String, usize)>>>()?;
         skulk::Placement::by_counts(counts).map(Self).map_err(raise)
+    }
+
+    /// A placement by hand, of the model of a checkpoint, or of one that a `skulk.Inventory` describes. `options` are those
+    /// of `skulk.options.PlacementOptions`; patterns over tensor names need a checkpoint.
+    #[staticmethod]
+    #[pyo3(signature = (model, **options), text_signature = "(model, *, engine=None, layers=(), experts=(), override_tensors=())")]
+    fn build(
+        py: Python<'_>,
+        model: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let rules = given::options(options, PlacementOptions::read)?;
+        let path = model.extract::<PathBuf>().ok();
+        let inventory = match path {
+            Some(_) => None,
+            None => Some(json::read("model", &json::text(model, "Inventory")?)?),
+        };
+        py.detach(|| rules.build(path, inventory)).map(Self).map_err(raise)
     }
 
     /// The same placement, with the address where `node` serves what this has on it: `http://host:port`, `https://host:port`

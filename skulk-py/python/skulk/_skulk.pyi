@@ -19,8 +19,8 @@ from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinis
     Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, Output, PlacedStage, Stage, ToolResult)
 from ._errors import Error
 from ._report import PlanReport
-from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions, PlanOptions,
-    RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
+from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions,
+    PlacementOptions, PlanOptions, RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
 _Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
@@ -94,6 +94,15 @@ class Placement:
         """Stages of so many layers each, one behind the other, on engines by name, as in `[("wgpu", 20), ("cpu", 12)]`.
 
         Raises `PlacementInvalidError` for a stage without layers, or no stages."""
+
+    @staticmethod
+    def build(model: str | PathLike[str] | Inventory, **options: Unpack[PlacementOptions]) -> Placement:
+        """A placement by hand, of the model of a checkpoint, or of one that a `skulk.Inventory` describes. `options` are
+        those of `skulk.options.PlacementOptions`; patterns over tensor names need a checkpoint.
+
+        Raises `PlacementInvalidError` for layers without an engine, ranges beyond the model, options that place the same
+        differently, and patterns that match nothing, part of a block, or what stays with attention;
+        `InvalidArgumentError` for what is no such text or pattern."""
 
     def with_address(self, node: str, address: str) -> Placement:
         """The same placement, with the address where `node` serves what this has on it: ``http://host:port``,

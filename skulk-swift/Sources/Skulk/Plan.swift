@@ -63,6 +63,16 @@ public final class Placement: Sendable {
         return try Placement(try native { try RawPlacement.byCounts(engines: engines, layers: layers) })
     }
 
+    /// A placement by hand, of the model of a checkpoint.
+    public static func build(checkpoint: some PathConvertible, options: PlacementOptions) throws -> Placement {
+        try fromJson(call("placementBuild", ["path": checkpoint.filePath, "options": options]))
+    }
+
+    /// The same of a model that an inventory describes. Patterns over tensor names need a checkpoint.
+    public static func build(_ inventory: Inventory, options: PlacementOptions) throws -> Placement {
+        try fromJson(call("placementBuild", ["inventory": inventory, "options": options]))
+    }
+
     /// The same placement, with the address where `node` serves what this has on it: `http://host:port`, `https://host:port` or
     /// `unix:///path`. None of them is asked before `Model.load`.
     public func withAddress(_ node: String, _ address: String) throws -> Placement {

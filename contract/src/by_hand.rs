@@ -1,0 +1,132 @@
+//! How does a host place a model by hand? With texts that say what runs where.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+use skulk::Placement;
+use skulk::plan::{Inventory, PlacementBuilder, Target};
+
+use crate::given::{Given, Leaf, Spelling};
+use crate::options::options;
+
+/// What runs somewhere, as text with the place behind it.
+macro_rules! placed {
+    ($($(#[doc = $doc:literal])* $name:ident($of:ty): $expected:literal, $read:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(pub $of, pub Target);
+
+        impl Leaf for $name {
+            fn expected() -> String {
+                $expected.to_owned()
+            }
+
+            fn read(value: &Value) -> Option<Self> {
+                let (what, target) = value.as_str()?.rsplit_once('=')?;
+                Some(Self($read(what.trim())?, target.into()))
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                String::schema_name()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                String::json_schema(generator)
+            }
+        }
+    )*};
+}
+
+placed! {
+    /// Layers on an engine.
+    PlacedLayers(Range<usize>): "`layers=engine`, as in `0..20=wgpu`", range;
+    /// Blocks of layers, or experts of each of them, on an engine.
+    PlacedExperts((Range<usize>, Option<Range<usize>>)):
+        "`layers=engine` or `layers:experts=engine`, as in `4..20:0..64=cpu`", experts;
+    /// Blocks and experts by a pattern over their tensors' names, on an engine.
+    PlacedTensors(String): "`pattern=engine`, as in `ffn_.*_exps=CPU`", |pattern: &str| Some(pattern.to_owned());
+}
+
+/// `first..end`, or one number.
+fn range(text: &str) -> Option<Range<usize>> {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    match text.split_once("..") {
+        Some((start, end)) => Some(number(start)?..number(end)?),
+        None => {
+            let start = number(text)?;
+            Some(start..start.checked_add(1)?)
+        }
+    }
+}
+
+fn experts(text: &str) -> Option<(Range<usize>, Option<Range<usize>>)> {
+    match text.split_once(':') {
+        Some((layers, experts)) => Some((range(layers)?, Some(range(experts)?))),
+        None => Some((range(text)?, None)),
+    }
+}
+
+/// What a placement is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlacementRules {
+    /// Where layers are that are not named.
+    pub engine: Option<Target>,
+    /// Layers.
+    pub layers: Vec<PlacedLayers>,
+    /// Blocks and experts.
+    pub experts: Vec<PlacedExperts>,
+    /// The same by patterns.
+    pub override_tensors: Vec<PlacedTensors>,
+}
+
+impl PlacementRules {
+    /// The placement of a checkpoint's model, or of one with these parts.
+    ///
+    /// # Errors
+    /// As [`PlacementBuilder::build`], and whatever is wrong with the checkpoint.
+    pub fn build(self, path: Option<PathBuf>, inventory: Option<Inventory>) -> skulk::Result<Placement> {
+        let builder = match path {
+            Some(path) => PlacementBuilder::from_checkpoint(&*skulk::open_checkpoint(path)?)?,
+            None => Placement::builder(&inventory.unwrap_or_default()),
+        };
+        let builder = self.engine.into_iter().fold(builder, PlacementBuilder::engine);
+        let builder = self
+            .layers
+            .into_iter()
+            .fold(builder, |builder, PlacedLayers(layers, target)| builder.layers(layers, target));
+        let builder = self.experts.into_iter().fold(builder, |builder, rule| match rule {
+            PlacedExperts((layers, Some(experts)), target) => builder.experts(layers, experts, target),
+            PlacedExperts((layers, None), target) => builder.feed_forward(layers, target),
+        });
+        let builder =
+            self.override_tensors.into_iter().fold(builder, |builder, PlacedTensors(pattern, target)| {
+                builder.override_tensors(pattern, target)
+            });
+        builder.build()
+    }
+}
+
+options! {
+    /// A placement by hand. An engine is named as `wgpu`, or with its node as `cpu@shed`. What two options place, they must
+    /// place alike; feed-forward blocks and experts that none names stay with their layer's attention.
+    PlacementOptions of (rules: PlacementRules) {
+        /// The engine of layers that `layers` does not name.
+        engine: String => rules.engine = Some((&*engine).into()),
+        /// Layers as stages, as in `0..20=wgpu`.
+        layers: Vec<PlacedLayers> => rules.layers = layers,
+        /// Feed-forward blocks of layers with all their experts, as in `4..20=cpu`, or some experts of each, as in
+        /// `4..20:0..64=cpu@shed`. A dense block is expert 0.
+        experts: Vec<PlacedExperts> => rules.experts = experts,
+        /// Blocks and experts by regular expressions over the checkpoint's names of tensors, as llama.cpp's option of this name
+        /// takes them: `blk\.(1[0-9])\.ffn_.*_exps\.=CPU`. Each must match whole blocks or experts, and nothing of attention.
+        override_tensors: Vec<PlacedTensors> => rules.override_tensors = override_tensors,
+    }
+}
