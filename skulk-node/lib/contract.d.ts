@@ -1415,9 +1415,9 @@ export interface LoadOptions {
   /** The name that a placement has for this machine; `local` by default. */
   node?: string | null;
   /**
-   * Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
-   * `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later help
-   * where the first one fails.
+   * Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…`,
+   * `unix:///path`, or in gRPC `grpc://…` and `grpcs://…`: each is asked what it has, and computes that. Of what
+   * several have, those that are named later help where the first one fails.
    */
   ffnAt?: string[] | null;
   /** Addresses of nodes that a placement has experts on, by name, where the placement does not say. */
@@ -1430,6 +1430,11 @@ export interface LoadOptions {
   peerIdentity?: string | null;
   /** How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks. */
   peerWire?: "f32" | "f16" | "i8" | null;
+  /**
+   * Sends rows to dense blocks as integers of 8 bits with scales (Q8_K), some 28 % of their bytes, which changes
+   * results. Only where the model's width is a multiple of 256.
+   */
+  peerRowsQ8k?: boolean | null;
   /** Seconds that another node may take for what it is asked; 30 by default. */
   peerTimeout?: number | null;
   /** Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device. */
@@ -1728,6 +1733,28 @@ export interface PlanOptions {
   rings?: string[][] | null;
   /** The port on which nodes listen; 50000 by default. */
   port?: number | null;
+}
+
+/**
+ * A placement by hand. An engine is named as `wgpu`, or with its node as `cpu@shed`. What two options place, they must
+ * place alike; feed-forward blocks and experts that none names stay with their layer's attention.
+ */
+export interface PlacementOptions {
+  /** The engine of layers that `layers` does not name. */
+  engine?: string | null;
+  /** Layers as stages, as in `0..20=wgpu`. */
+  layers?: string[] | null;
+  /**
+   * Feed-forward blocks of layers with all their experts, as in `4..20=cpu`, or some experts of each, as in
+   * `4..20:0..64=cpu@shed`. A dense block is expert 0.
+   */
+  experts?: string[] | null;
+  /**
+   * Blocks and experts by regular expressions over the checkpoint's names of tensors, as llama.cpp's option of this
+   * name takes them: `blk\.(1[0-9])\.ffn_.*_exps\.=CPU`. Each must match whole blocks or experts, and nothing of
+   * attention.
+   */
+  overrideTensors?: string[] | null;
 }
 
 /** Which rings are asked for. */

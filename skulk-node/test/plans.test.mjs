@@ -91,6 +91,22 @@ test("options of plans are checked", async () => {
   assert.throws(() => Placement.byCounts({}), bad("placement"));
 });
 
+test("placements are made by hand", async () => {
+  const placement = await Placement.build(STORIES, {
+    layers: ["0..3=cpu"],
+    engine: "cpu",
+    experts: ["0..1=cpu@shed"],
+    overrideTensors: [String.raw`layers\.[34]\.mlp\.=CPU`],
+  });
+  assert.deepEqual(placement.stages.map((stage) => [stage.layers.start, stage.layers.end]), [[0, 3], [3, 5]]);
+  assert.equal(placement.experts[0].node, "shed");
+  const described = await Inventory.fromCheckpoint(STORIES);
+  assert.equal((await Placement.build(described, { engine: "cpu" })).nLayers, 5);
+  await assert.rejects(Placement.build(STORIES, { layers: ["0..3=cpu"] }), failure("PlacementInvalid"));
+  await assert.rejects(Placement.build(STORIES, { engine: "cpu", layers: ["0..3"] }), failure("InvalidArgument"));
+  await assert.rejects(Placement.build(STORIES, { engine: "cpu", overrideTensors: ["attn=CPU"] }), failure("PlacementInvalid"));
+});
+
 test("clusters and inventories", async () => {
   const here = await Cluster.local();
   assert.deepEqual(here.nodes[0].id, (await Node.local()).id);

@@ -25,6 +25,8 @@ def camel_keys(value: Any) -> Any:
 
 def without_later(card: dict[str, Any]) -> dict[str, Any]:
     """Without the fields that the reference lacks, which must be empty."""
+    if card["facts"] is None:
+        del card["facts"]
     runtime = card["runtime"]
     if runtime is not None:
         card["runtime"] = {k: v for k, v in runtime.items() if not (k.startswith("servedSpec") and v is None)}

@@ -193,7 +193,7 @@ def test_keys_sizes_and_the_end() -> None:
         given.put(None)
 
 
-class Foreign(grpc.GenericRpcHandler):
+class Foreign:
     """A server of Google's gRPC that has experts computed by another one, and knows nothing but the service."""
 
     def __init__(self, to: grpc.Channel) -> None:

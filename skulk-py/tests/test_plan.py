@@ -282,6 +282,41 @@ def test_the_context_of_a_plan_is_loaded() -> None:
     assert skulk.Model.load(STORIES, placement=by_hand, threads=1).context == 512
 
 
+def test_placements_are_made_by_hand() -> None:
+    path = FIXTURES / "mixtral"
+    built = skulk.Placement.build(
+        path, engine="cpu", experts=["0..1=cpu@shed", "1:2..8=cpu@shed"], override_tensors=[r"layers\.2\.\w+\.experts=CPU"]
+    )
+    spans = [(it.layers, it.experts) for it in built.experts if it.node == "shed"]
+    assert spans == [(range(1), range(8)), (range(1, 2), range(2, 8))]
+    by_hand = skulk.Placement.build(path, layers=["0..2=cpu", "2=cpu"], experts=["0..3=cpu"])
+    assert [stage.layers for stage in by_hand.stages] == [range(2), range(2, 3)]
+    model = skulk.Model.load(path, placement=by_hand, threads=1)
+    alone = skulk.Model.load(path, threads=1)
+    assert model.generate(PROMPT, max_tokens=8).text() == alone.generate(PROMPT, max_tokens=8).text()
+    described = skulk.Placement.build(
+        skulk.Inventory.of_experts(4, attention=1, n_experts=8, n_used=2, expert=1), engine="cpu@a", experts=["2=cpu@b"]
+    )
+    assert (described.n_layers, described.experts[0].node) == (4, "b")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"layers": ["0..2=cpu"]}, "layer"),
+        ({"engine": "cpu", "override_tensors": ["attn=CPU"]}, "attn"),
+        ({"engine": "cpu", "experts": ["0..9=cpu"]}, "layers"),
+    ]
+    for options, words in wrong:
+        with pytest.raises(skulk.PlacementInvalidError, match=words):
+            skulk.Placement.build(path, **options)
+    unread: list[dict[str, Any]] = [
+        {"layers": ["0..2"]},
+        {"experts": ["x=cpu"]},
+        {"override_tensors": ["(=CPU"]},
+        {"nothing": 1},
+    ]
+    for given in unread:
+        with pytest.raises((skulk.InvalidArgumentError, TypeError)):
+            skulk.Placement.build(path, engine="cpu", **given)
+
+
 def test_a_placement_that_arrives_runs_under_this_nodes_name(stories: skulk.Model) -> None:
     here = skulk.Node.local()
     here.id = "desk"

@@ -19,6 +19,7 @@ __all__ = [
     "GenerateOptions",
     "LoadOptions",
     "NearestOptions",
+    "PlacementOptions",
     "PlanOptions",
     "ProfileOptions",
     "RelationsOptions",
@@ -46,8 +47,8 @@ class LoadOptions(TypedDict, total=False):
       ``candle-cpu``, ``candle-cuda`` or ``candle-metal``.
     - ``node``: The name that a placement has for this machine; ``local`` by default.
     - ``ffn_at``: Addresses of servers of feed-forward blocks and experts, as ``http://192.168.7.4:8080``,
-      ``https://…`` or ``unix:///path``: each is asked what it has, and computes that. Of what several have, those
-      that are named later help where the first one fails.
+      ``https://…``, ``unix:///path``, or in gRPC ``grpc://…`` and ``grpcs://…``: each is asked what it has,
+      and computes that. Of what several have, those that are named later help where the first one fails.
     - ``addresses``: Addresses of nodes that a placement has experts on, by name, where the placement does not
       say.
     - ``peer_key``: The key that other nodes ask for.
@@ -55,6 +56,8 @@ class LoadOptions(TypedDict, total=False):
     - ``peer_identity``: What proves to other nodes who asks: a certificate and its private key, in PEM.
     - ``peer_wire``: How results cross: ``f32`` (the default) changes nothing, ``f16`` halves them, ``i8`` is for
       dense blocks.
+    - ``peer_rows_q8k``: Sends rows to dense blocks as integers of 8 bits with scales (Q8_K), some 28 % of their
+      bytes, which changes results. Only where the model's width is a multiple of 256.
     - ``peer_timeout``: Seconds that another node may take for what it is asked; 30 by default.
     - ``ffn_on_cpu``: Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its
       device.
@@ -97,6 +100,7 @@ class LoadOptions(TypedDict, total=False):
     peer_roots: str | None
     peer_identity: str | None
     peer_wire: Literal["f32", "f16", "i8"] | None
+    peer_rows_q8k: bool | None
     peer_timeout: float | None
     ffn_on_cpu: bool | None
     ffn_budget: int | None
@@ -367,6 +371,25 @@ class PlanOptions(TypedDict, total=False):
     inventory: Inventory | None
     rings: Iterable[Iterable[str]] | None
     port: int | None
+
+
+class PlacementOptions(TypedDict, total=False):
+    """A placement by hand. An engine is named as ``wgpu``, or with its node as ``cpu@shed``. What two options place,
+    they must place alike; feed-forward blocks and experts that none names stay with their layer's attention.
+
+    - ``engine``: The engine of layers that ``layers`` does not name.
+    - ``layers``: Layers as stages, as in ``0..20=wgpu``.
+    - ``experts``: Feed-forward blocks of layers with all their experts, as in ``4..20=cpu``, or some experts of
+      each, as in ``4..20:0..64=cpu@shed``. A dense block is expert 0.
+    - ``override_tensors``: Blocks and experts by regular expressions over the checkpoint's names of tensors, as
+      llama.cpp's option of this name takes them: ``blk\\.(1[0-9])\\.ffn_.*_exps\\.=CPU``. Each must match whole
+      blocks or experts, and nothing of attention.
+    """
+
+    engine: str | None
+    layers: Iterable[str] | None
+    experts: Iterable[str] | None
+    override_tensors: Iterable[str] | None
 
 
 class RingsOptions(TypedDict, total=False):

@@ -2551,9 +2551,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var engine: String?
     /// The name that a placement has for this machine; `local` by default.
     public var node: String?
-    /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…` or
-    /// `unix:///path`: each is asked what it has, and computes that. Of what several have, those that are named later
-    /// help where the first one fails.
+    /// Addresses of servers of feed-forward blocks and experts, as `http://192.168.7.4:8080`, `https://…`,
+    /// `unix:///path`, or in gRPC `grpc://…` and `grpcs://…`: each is asked what it has, and computes that. Of what
+    /// several have, those that are named later help where the first one fails.
     public var ffnAt: [String]?
     /// Addresses of nodes that a placement has experts on, by name, where the placement does not say.
     public var addresses: [String: String]?
@@ -2565,6 +2565,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var peerIdentity: String?
     /// How results cross: `f32` (the default) changes nothing, `f16` halves them, `i8` is for dense blocks.
     public var peerWire: WireType?
+    /// Sends rows to dense blocks as integers of 8 bits with scales (Q8_K), some 28 % of their bytes, which changes
+    /// results. Only where the model's width is a multiple of 256.
+    public var peerRowsQ8k: Bool?
     /// Seconds that another node may take for what it is asked; 30 by default.
     public var peerTimeout: Double?
     /// Leaves feed-forward blocks and experts to the CPU where an engine would copy them to its device.
@@ -2622,6 +2625,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         peerRoots: String? = nil,
         peerIdentity: String? = nil,
         peerWire: WireType? = nil,
+        peerRowsQ8k: Bool? = nil,
         peerTimeout: Double? = nil,
         ffnOnCpu: Bool? = nil,
         ffnBudget: Int? = nil,
@@ -2650,6 +2654,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.peerRoots = peerRoots
         self.peerIdentity = peerIdentity
         self.peerWire = peerWire
+        self.peerRowsQ8k = peerRowsQ8k
         self.peerTimeout = peerTimeout
         self.ffnOnCpu = ffnOnCpu
         self.ffnBudget = ffnBudget
@@ -3134,6 +3139,35 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.inventory = inventory
         self.rings = rings
         self.port = port
+    }
+}
+
+/// A placement by hand. An engine is named as `wgpu`, or with its node as `cpu@shed`. What two options place, they must
+/// place alike; feed-forward blocks and experts that none names stay with their layer's attention.
+public struct PlacementOptions: Codable, Sendable, Hashable {
+    /// The engine of layers that `layers` does not name.
+    public var engine: String?
+    /// Layers as stages, as in `0..20=wgpu`.
+    public var layers: [String]?
+    /// Feed-forward blocks of layers with all their experts, as in `4..20=cpu`, or some experts of each, as in
+    /// `4..20:0..64=cpu@shed`. A dense block is expert 0.
+    public var experts: [String]?
+    /// Blocks and experts by regular expressions over the checkpoint's names of tensors, as llama.cpp's option of this
+    /// name takes them: `blk\.(1[0-9])\.ffn_.*_exps\.=CPU`. Each must match whole blocks or experts, and nothing of
+    /// attention.
+    public var overrideTensors: [String]?
+
+    /// Of its fields.
+    public init(
+        engine: String? = nil,
+        layers: [String]? = nil,
+        experts: [String]? = nil,
+        overrideTensors: [String]? = nil
+    ) {
+        self.engine = engine
+        self.layers = layers
+        self.experts = experts
+        self.overrideTensors = overrideTensors
     }
 }
 

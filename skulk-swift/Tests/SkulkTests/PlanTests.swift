@@ -5,6 +5,18 @@ import Skulk
 import Testing
 
 @Suite struct PlanTests {
+    @Test func placementsAreMadeByHand() async throws {
+        let rules = PlacementOptions(
+            engine: "cpu", layers: ["0..3=cpu"], experts: ["0..1=cpu@shed"], overrideTensors: [#"layers\.[34]\.mlp\.=CPU"#])
+        let placement = try Placement.build(checkpoint: storiesPath, options: rules)
+        #expect(try placement.stages.count == 2 && placement.experts.first?.node == "shed")
+        let inventory = try Inventory.fromCheckpoint(storiesPath)
+        #expect(try Placement.build(inventory, options: PlacementOptions(engine: "cpu")).nLayers == 5)
+        _ = try await failure(.placementInvalid) {
+            _ = try Placement.build(checkpoint: storiesPath, options: PlacementOptions(layers: ["0..3=cpu"]))
+        }
+    }
+
     @Test func aCheckpointHasACardThatIsSaved() async throws {
         let card = try ModelCard.fromCheckpoint(storiesPath)
         #expect(card.nLayers == 5 && card.storageSize.inBytes > 0)

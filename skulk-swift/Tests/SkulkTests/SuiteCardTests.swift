@@ -80,6 +80,7 @@ private let later = "served_spec_"
 /// A card's JSON without the fields that the reference lacks, which must be empty.
 private func withoutLater(_ card: JSON) -> JSON {
     var fields = card.fields
+    if fields["facts"]?.isNull == true { fields.removeValue(forKey: "facts") }
     let runtime = fields["runtime"]?.fields
     let kept = runtime?.filter { !(snake($0.key).hasPrefix(later) && $0.value.isNull) }
     if let kept, !kept.isEmpty { fields["runtime"] = .object(kept) }
