@@ -111,7 +111,7 @@ impl ModelCard {
     /// // A digit too many.
     /// let findings = card.fact_findings();
     /// assert_eq!(findings[0].field, "facts");
-    /// assert!(findings[0].found.contains("18."));
+    /// assert!(findings[0].found.contains("16.97 GB"));
     /// # Ok::<(), skulk::Error>(())
     /// ```
     pub fn fact_findings(&self) -> Vec<Fault> {
