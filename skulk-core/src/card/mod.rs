@@ -21,7 +21,7 @@ pub use facts::{
 pub use families::is_gemma4_family;
 pub(crate) use findings::MOST_EXPERTS;
 pub use library::CardLibrary;
-pub(crate) use parameters::{LayerParameters, Parameters, parameters};
+pub(crate) use parameters::{INDEX_ALIGNMENT, LayerParameters, Parameters, bits_in, parameters};
 pub use profile::{Profile, ProfileHints, RequestHints};
 pub use reasoning::ReasoningRequest;
 pub use schema::{

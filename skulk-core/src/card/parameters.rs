@@ -12,7 +12,7 @@ const OTHER_BITS: f64 = 16.0;
 /// Bits that scales add to a quantised weight where nothing else is known: 2 numbers of 16 bits for 64 weights.
 const SCALE_BITS: f64 = 0.5;
 /// The index's part of what is kept of a token begins at a multiple of so many elements.
-const INDEX_ALIGNMENT: u64 = 32;
+pub(crate) const INDEX_ALIGNMENT: u64 = 32;
 /// States are kept with so many values together.
 const STATE_LANES: u64 = 16;
 
@@ -175,7 +175,7 @@ pub(crate) fn parameters(card: &ModelCard) -> Option<Result<Parameters, Vec<Faul
 }
 
 /// Bits of a weight, by the card's word for how it is stored: `4bit`, `Q4_K_M`, `bf16`.
-fn bits_in(quantization: &str) -> Option<f64> {
+pub(crate) fn bits_in(quantization: &str) -> Option<f64> {
     let digits = quantization.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let bits: f64 = digits.get(..end)?.parse().ok()?;
@@ -350,5 +350,28 @@ impl Counted<'_> {
         let before = channels.saturating_mul(own.convolution.saturating_sub(1) as u64);
         let state = of_head.saturating_mul(own.heads as u64).saturating_add(before);
         (sum([weights, convolved]), Kept { state, ..Kept::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits_in;
+
+    #[test]
+    fn names_of_quantizations_say_bits() {
+        for (name, bits) in [
+            ("Q4_K_M", Some(4.5)),
+            ("IQ3_XXS", Some(3.5)),
+            ("4bit", Some(4.5)),
+            ("MXFP4-Q8", Some(4.5)),
+            ("fp8", Some(8.5)),
+            ("Q8_0", Some(8.5)),
+            ("bf16", Some(16.0)),
+            ("fp32", Some(32.0)),
+            ("", None),
+            ("999bit", None),
+        ] {
+            assert_eq!(bits_in(name), bits, "{name}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::inventory::{Inventory, LayerBytes};
 use super::memory::KV_VALUE_BYTES;
 use crate::arch::MAX_LAYERS;
-use crate::card::MOST_EXPERTS;
+use crate::card::{INDEX_ALIGNMENT, MOST_EXPERTS};
 use crate::weights::{Checkpoint, Metadata, TensorInfo};
 
 /// Tensors that a message names.
@@ -81,8 +81,6 @@ const STATES: [&str; 5] = ["A_log", "conv1d", "k_conv1d", "ssm_a", "ssm_conv1d"]
 /// What chooses positions, and its part that is kept of a token.
 const INDEXER: &str = "indexer";
 const INDEX_KEYS: [&str; 2] = ["wk", "attn_k"];
-/// That begins at a multiple of so many elements.
-const INDEX_ALIGNMENT: u64 = 32;
 
 /// What a tensor is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

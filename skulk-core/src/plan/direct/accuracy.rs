@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::cost::{Costs, Owner};
-use super::problem::Problem;
+use super::problem::{Problem, UNKNOWN_BITS};
 use super::seats::Seat;
 use crate::card::ModelCard;
 use crate::plan::{Cluster, Inventory, Request, Vendor};
@@ -51,7 +51,7 @@ fn inventory(model: &Value, card: Option<&ModelCard>) -> Inventory {
     let of_card = |read: fn(&ModelCard) -> usize| card.map(|card| read(card) as f64);
     let layers = number(facts, &["layers", "nlayers", "numlayers"]).or(of_card(|it| it.n_layers)).unwrap();
     let hidden = number(facts, &["hidden", "hiddensize"]).or(of_card(|it| it.hidden_size)).unwrap_or(4096.0);
-    let bits = super::bits::per_weight(model["quant"].as_str().unwrap_or_default());
+    let bits = crate::card::bits_in(model["quant"].as_str().unwrap_or_default()).unwrap_or(UNKNOWN_BITS);
     let parameters = number(facts, &["parameters", "params"]).unwrap_or(bytes * 8.0 / bits);
     let vocabulary = number(facts, &["vocabulary", "vocab", "vocabsize"]).unwrap_or(0.0);
     let tied = number(facts, &["tied"]).unwrap_or(0.0) > 0.0;

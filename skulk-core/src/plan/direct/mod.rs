@@ -7,7 +7,6 @@
 //! are tried once something fits.
 
 mod arrange;
-mod bits;
 mod cost;
 mod drawn;
 mod fill;

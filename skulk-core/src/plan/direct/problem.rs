@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::bits;
 use super::cost::Costs;
 use super::drawn::Drawn;
 use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
-use crate::card::ModelCard;
+use crate::card::{ModelCard, bits_in};
 use crate::kv_type::KvTypes;
 use crate::plan::backend::serves;
 use crate::plan::cluster::{Cluster, NodeId, Role};
@@ -19,6 +18,9 @@ use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::strictness::Strictness;
+
+/// Bits of a weight where the name of the quantization says none.
+pub(super) const UNKNOWN_BITS: f64 = 16.0;
 
 /// Rows that pass through the layers together, and buffers of the width of a row that it takes.
 const ACTIVATION_ROWS: u64 = 256;
@@ -177,7 +179,7 @@ impl<'a> Problem<'a> {
             sessions: self.request.sessions.max(1) as f64,
             row: self.inventory.row_of(self.card) as f64,
             width: self.card.hidden_size as f64,
-            weights_per_byte: 8.0 / bits::per_weight(&self.card.quantization),
+            weights_per_byte: 8.0 / bits_in(&self.card.quantization).unwrap_or(UNKNOWN_BITS),
         }
     }
 
