@@ -10,6 +10,11 @@ macro_rules! on {
         pub(crate) mod $name {
             const ENGINE: &str = $engine;
 
+            /// A GPU that is software, which takes seconds for what others take milliseconds for.
+            fn is_emulated() -> bool {
+                ENGINE == "wgpu"
+            }
+
             #[path = "converted.rs"]
             mod converted;
             #[path = "experts.rs"]

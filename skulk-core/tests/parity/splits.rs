@@ -5,7 +5,7 @@ use std::path::Path;
 use skulk::engine::{Logits, Segment};
 use skulk::{KvType, KvTypes, Precision, Memory, TokenId};
 
-use crate::fixtures::{checkpoints, chosen, gemma, ids, json};
+use crate::fixtures::{checkpoints, chosen, gemma, ids, json, sample};
 use super::stages::{Setup, Stages, keeps, takes_options};
 
 fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
@@ -43,6 +43,11 @@ pub(super) fn few(others: usize) -> usize {
     if super::ENGINE == "cpu" { usize::MAX } else { others }
 }
 
+/// How many checkpoints the quick suite tries out.
+fn some() -> usize {
+    if super::is_emulated() { 6 } else { usize::MAX }
+}
+
 /// Checkpoints that this version runs, with their longest prompt.
 pub(crate) fn runnable() -> Vec<(std::path::PathBuf, Vec<TokenId>)> {
     let all = checkpoints().into_iter().filter(|path| Stages::load(path, &Setup::default()).is_ok());
@@ -72,7 +77,7 @@ fn logits_of(stages: &Stages, tokens: &[TokenId]) -> Vec<u32> {
 
 #[test]
 fn every_cut_gives_the_same_bits() {
-    for (path, tokens) in runnable() {
+    for (path, tokens) in sample(some(), runnable()) {
         let arch = Stages::load(&path, &Setup::default()).unwrap().arch;
         let n = arch.n_layers();
         let whole = logits(&path, &tokens, &Setup::default());
@@ -88,7 +93,7 @@ fn every_cut_gives_the_same_bits() {
 
 #[test]
 fn chunks_threads_and_steps_give_the_same_bits() {
-    for (path, tokens) in runnable() {
+    for (path, tokens) in sample(some(), runnable()) {
         let kinds = [
             (KvType::F16.into(), Precision::Fast),
             (KvType::F32.into(), Precision::Fast),
@@ -125,7 +130,7 @@ fn chunks_threads_and_steps_give_the_same_bits() {
 /// Weights lie as asked for, and the logits do not depend on it.
 #[test]
 fn mapped_and_resident_weights_give_the_same_bits() {
-    for (path, tokens) in runnable().into_iter().chain(gemma_prompt()) {
+    for (path, tokens) in chosen(some(), runnable()).into_iter().chain(gemma_prompt()) {
         let [mapped, resident] = [Memory::Mapped, Memory::Resident].map(|memory| {
             let setup = Setup { cuts: vec![2], memory, ..Setup::default() };
             let stages = Stages::load(&path, &setup).unwrap();
@@ -142,7 +147,7 @@ fn mapped_and_resident_weights_give_the_same_bits() {
 fn the_largest_logits_are_the_same() {
     // Screening concerns large heads only; the fixtures' are too small.
     let screened = gemma_prompt().filter(|_| takes_options(super::ENGINE)).map(|(path, tokens)| (path, tokens, true));
-    let all = runnable().into_iter().chain(chosen(few(0), gemma_prompt())).map(|(path, tokens)| (path, tokens, false));
+    let all = sample(some(), runnable()).into_iter().chain(chosen(few(0), gemma_prompt())).map(|(path, tokens)| (path, tokens, false));
     for (path, tokens, screen_head) in all.chain(screened) {
         let stages = Stages::load(&path, &Setup { screen_head, ..Setup::default() }).unwrap();
         let (prompt, vocab) = (&tokens[..tokens.len().min(40)], stages.arch.vocab_size);
@@ -167,7 +172,7 @@ fn the_largest_logits_are_the_same() {
 
 #[test]
 fn sequences_in_one_batch_do_not_see_each_other() {
-    for (path, tokens) in runnable() {
+    for (path, tokens) in chosen(some(), runnable()) {
         let stages = Stages::load(&path, &Setup { cuts: vec![2], ..Setup::default() }).unwrap();
         let alone: Vec<_> = [5, 9, 1]
             .iter()
@@ -201,7 +206,7 @@ fn sequences_in_one_batch_do_not_see_each_other() {
 /// Truncating to anywhere and feeding again gives the bits of never having gone on.
 #[test]
 fn truncation_is_exact() {
-    for (path, tokens) in runnable() {
+    for (path, tokens) in sample(some(), runnable()) {
         let setup = Setup { cuts: vec![1], chunk: 16, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
         // Long enough for a sliding window to leave several pages behind.

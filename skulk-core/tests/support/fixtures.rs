@@ -126,14 +126,21 @@ pub fn checkpoints() -> Vec<PathBuf> {
 /// Which of many like cases run: a few, spread over them, or those that `SKULK_CASES` asks for: `all`, or with `k/n`
 /// each n-th from the k-th on.
 pub fn chosen<T>(few: usize, cases: impl IntoIterator<Item = T>) -> Vec<T> {
-    let cases: Vec<T> = cases.into_iter().collect();
-    let (asked, len) = (std::env::var("SKULK_CASES").ok(), cases.len());
-    let runs = |at: usize| match asked.as_deref().map(|asked| asked.split_once('/')) {
-        None => (0..few.min(len)).any(|i| at == (2 * i + 1) * len / (2 * few.min(len))),
-        Some(None) => true,
-        Some(Some((k, n))) => at % n.parse::<usize>().unwrap() == k.parse::<usize>().unwrap(),
+    let asked = std::env::var("SKULK_CASES").ok();
+    let Some((k, n)) = asked.as_deref().and_then(|asked| asked.split_once('/')) else {
+        return sample(few, cases);
     };
-    cases.into_iter().enumerate().filter(|(at, _)| runs(*at)).map(|(_, case)| case).collect()
+    let (k, n) = (k.parse().unwrap(), n.parse().unwrap());
+    cases.into_iter().skip(k).step_by(n).collect()
+}
+
+/// A few of many like things, spread over them, each of which has cases of its own; all where `SKULK_CASES` asks for cases.
+pub fn sample<T>(few: usize, all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let all: Vec<T> = all.into_iter().collect();
+    let len = all.len();
+    let few = if std::env::var_os("SKULK_CASES").is_some() { len } else { few.min(len) };
+    let is_one = |at: usize| few == len || (0..few).any(|i| at == (2 * i + 1) * len / (2 * few));
+    all.into_iter().enumerate().filter(|(at, _)| is_one(*at)).map(|(_, one)| one).collect()
 }
 
 /// The real model, Gemma 3 270M Q4_K_M, where `tests/run` put it.

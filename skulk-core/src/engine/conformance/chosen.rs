@@ -1,7 +1,7 @@
 //! Do rows see the positions with the largest scores, and attend to them alone?
 
 use super::material::{Numbers, both_kept, kept, latent_spec, wide};
-use super::{check, filled, oracle, values};
+use super::{Rounds, check, filled, oracle, values};
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, RopeLayout};
 use crate::engine::KvType;
 use crate::engine::backend::{Attend, Backend, Choose, PAGE, PageSpec, Spans};
@@ -13,7 +13,7 @@ const RANK: usize = 32;
 const ROTATED: usize = 8;
 
 /// Attention of 6 heads to chosen positions, which begins with those of another sequence.
-pub(in crate::engine) fn chosen<B: Backend>(b: &B) {
+pub(in crate::engine) fn chosen<B: Rounds>(b: &B) {
     let index =
         IndexSpec { n_heads: 20, head_dim: 40, layout: RopeLayout::Halves, most: MOST, eps: 1e-6, of: None };
     let plain = latent_spec(6, RANK, ROTATED);
@@ -28,8 +28,9 @@ pub(in crate::engine) fn chosen<B: Backend>(b: &B) {
     normed_around_the_mean(b);
     let width = spec.n_heads * RANK;
     let cuts = [&[LEN][..], &[1, 64, 100, 4, 2, 130], &[7; 30]];
-    // Every way of cutting for numbers as they are; of others the whole.
+    // Every way of cutting for numbers as they are; of others the whole, emulated of one of them.
     let others = B::KV_TYPES.iter().filter(|kv| **kv != KvType::F32).map(|kv| (*kv, cuts[0]));
+    let others = others.take(if b.is_emulated() { 1 } else { usize::MAX });
     for (kv, chunks) in cuts.map(|chunks| (KvType::F32, chunks)).into_iter().chain(others) {
         let mut numbers = inputs.each_ref().map(|x| wide(x));
         [numbers[1], numbers[2]] = both_kept(&spec, kv.into(), [&inputs[1], &inputs[2]]);
