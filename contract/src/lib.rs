@@ -199,6 +199,8 @@ view! {
         addresses: &'a BTreeMap<NodeId, String> = placement.addresses(),
         /// What each device is to hold.
         budgets: &'a [skulk::plan::Budget] = placement.budgets(),
+        /// Bytes of feed-forward weights in memory at most, where others stay on disk.
+        ffn_budget: Option<u64> = placement.ffn_budget(),
         /// Tokens for which keys and values are reserved.
         context_tokens: Option<u64> = placement.context_tokens(),
         /// Tokens that the context is limited to.

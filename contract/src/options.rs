@@ -322,6 +322,9 @@ options! {
         /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for
         /// its sake, and says what is over.
         strictness: Strictness => request.strictness = strictness,
+        /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
+        /// are needed. Only for `direct`.
+        from_disk: bool => request.from_disk = from_disk,
         /// Owners that each expert gets beside its first, where there is room; 0 by default.
         replicas: usize => request.replicas = replicas,
         /// What each part of the model weighs; by default the card's size is divided.

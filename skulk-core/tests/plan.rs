@@ -207,6 +207,43 @@ fn runs_as_planned(backend: &str, vram: u64) -> Placement {
     placement
 }
 
+/// With memory for half of the feed-forward blocks: loading keeps the budget, and what is computed stays the same.
+#[test]
+fn what_was_planned_to_stay_on_disk_does() {
+    let path = path("stories260K");
+    let machine = |bytes: u64| {
+        let node = Node::new("local").backends(["skulk-cpu"]).memory(bytes, 16 << 30);
+        Cluster::new(vec![node.disk_bytes_per_second(1e9)], Vec::new())
+    };
+    let request = Request::default().context_tokens(256).from_disk(true);
+    let plan = |bytes: u64| Planner::plan_checkpoint(&path, &machine(bytes), &request).unwrap();
+    let all = plan(8 << 30);
+    assert_eq!(all.ffn_budget(), None);
+    let bytes = all.report().unwrap().nodes[0].bytes;
+    let placement = plan(bytes.total() - bytes.feed_forward / 2);
+    let budget = placement.ffn_budget().unwrap();
+    assert!(budget < bytes.feed_forward * 6 / 10, "{budget}");
+    let checkpoint = open_checkpoint(&path).unwrap();
+    let expected = text(&Model::open(&path, &options()).unwrap());
+    for placement in [placement.clone(), Placement::from_json(&placement.to_json()).unwrap()] {
+        let model = Model::load(&*checkpoint, &placement, &options()).unwrap();
+        assert_eq!(text(&model), expected);
+        let memory = model.ffn_memory().unwrap();
+        assert_eq!(memory.budget.bytes(), budget);
+        assert!(memory.peak.bytes() <= budget && memory.let_go.bytes() > 0, "{memory:?}");
+    }
+    let given = |most: u64| {
+        options().engine_options(skulk::EngineOptions::default().ffn_budget(skulk::ByteSize(most)))
+    };
+    let load = |options: &LoadOptions| Model::load(&*checkpoint, &placement, options);
+    assert_eq!(load(&given(budget - 1)).unwrap().ffn_memory().unwrap().budget.bytes(), budget - 1);
+    let engine = skulk::engines::cpu(&skulk::EngineOptions::default()).unwrap();
+    for refused in [given(budget + 1), options().engines(vec![engine])] {
+        let error = load(&refused).unwrap_err();
+        assert_eq!(error.kind(), skulk::ErrorKind::InvalidArgument, "{error}");
+    }
+}
+
 #[cfg(feature = "candle")]
 #[test]
 fn models_run_as_planned() {

@@ -549,6 +549,11 @@ export class Placement {
   get addresses(): Record<string, string>;
   /** What each device is to hold, where the placement came with that. */
   get budgets(): plain.Budget[];
+  /**
+   * Bytes of feed-forward blocks and experts that the coordinator's processor has in memory at most, where the others
+   * stay on disk; `null`: all are in memory. `Model.load` keeps it.
+   */
+  get ffnBudget(): number | null;
   /** Tokens for which a plan reserves keys and values. */
   get contextTokens(): number | null;
   /** Tokens that the context is limited to. */

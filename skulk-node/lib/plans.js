@@ -119,6 +119,10 @@ class Placement {
     return this.#facts.budgets;
   }
 
+  get ffnBudget() {
+    return this.#facts.ffnBudget;
+  }
+
   get contextTokens() {
     return this.#facts.contextTokens;
   }

@@ -50,6 +50,19 @@ test("a model is planned on this machine and loaded so", async () => {
   assert.equal(String(placement), "layers 0..5 on cpu");
 });
 
+test("what fits in no memory stays on disk", async () => {
+  const model = Inventory.ofExperts(48, { attention: 2e8, nExperts: 16, nUsed: 2, expert: 5e7 });
+  const own = await ModelCard.fromCheckpoint(STORIES);
+  const large = { ...own, nLayers: 48, storageSize: { inBytes: 48 * 1e9 } };
+  const memory = { ramTotal: 64 * GiB, ramAvailable: 24 * GiB };
+  const alone = Cluster.mesh([{ id: "a", backends: ["skulk-cpu"], memory, diskBytesPerSecond: 2e9 }]);
+  await assert.rejects(plan(large, alone, { inventory: model }), failure("PlanNoFit"));
+  const placement = await plan(large, alone, { inventory: model, fromDisk: true });
+  assert.ok(placement.ffnBudget > 0 && placement.ffnBudget < 24 * GiB);
+  assert.equal(Placement.fromJson(placement.toJson()).ffnBudget, placement.ffnBudget);
+  assert.ok(placement.report.toObject().nodes[0].onDisk > 0);
+});
+
 test("reports say why, in every form", async () => {
   const card = await ModelCard.fromCheckpoint(STORIES);
   const placement = await plan(card, Cluster.mesh(nodes), { minNodes: 2 });

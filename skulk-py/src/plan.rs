@@ -93,6 +93,13 @@ impl Placement {
         CONTRACT.many(py, "Budget", self.0.budgets())
     }
 
+    /// Bytes of feed-forward blocks and experts that the coordinator's processor has in memory at most, where the others
+    /// stay on disk; None: all are in memory.
+    #[getter]
+    fn ffn_budget(&self) -> Option<u64> {
+        self.0.ffn_budget()
+    }
+
     /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
     /// made by hand, or came as an MLX instance, which does not say.
     #[getter]
@@ -197,7 +204,7 @@ impl Placement {
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
 /// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', replicas=0, inventory=None, rings=None, port=50000)")]
+#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, rings=None, port=50000)")]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,

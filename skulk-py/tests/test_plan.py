@@ -282,6 +282,17 @@ def test_the_context_of_a_plan_is_loaded() -> None:
     assert skulk.Model.load(STORIES, placement=by_hand, threads=1).context == 512
 
 
+def test_what_fits_in_no_memory_stays_on_disk() -> None:
+    alone = skulk.Cluster([node("a", 32, disk_bytes_per_second=2e9)])
+    with pytest.raises(skulk.PlanNoFitError):
+        skulk.plan(CARD, alone)
+    placement = skulk.plan(CARD, alone, from_disk=True)
+    assert placement.ffn_budget is not None and 0 < placement.ffn_budget < 32 * GIB
+    assert skulk.Placement.from_json(placement.to_json()).ffn_budget == placement.ffn_budget
+    assert placement.report is not None and placement.report.to_dict()["nodes"][0]["onDisk"] > 0
+    assert skulk.plan(CARD, CLUSTER, from_disk=True).ffn_budget is None
+
+
 def test_placements_are_made_by_hand() -> None:
     path = FIXTURES / "mixtral"
     built = skulk.Placement.build(

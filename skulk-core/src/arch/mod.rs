@@ -231,6 +231,17 @@ impl ArchSpec {
         numbers.saturating_mul(size_of::<f32>() as u64).saturating_sub(own)
     }
 
+    /// Whether loading copies a layer's experts, which are not used where they are stored.
+    pub(crate) fn copies_experts(&self, layer: usize, checkpoint: &dyn Checkpoint) -> bool {
+        let mut experts =
+            [LayerTensor::ExpertGate, LayerTensor::ExpertUp, LayerTensor::ExpertDown].into_iter();
+        self.layers.get(layer).is_some_and(|layer| layer.ffn.experts.is_some())
+            && experts.any(|tensor| {
+                let info = checkpoint.tensor(&self.names.weight(layer, tensor));
+                info.is_some_and(|info| self.names.stacks().are_copied(info.dtype))
+            })
+    }
+
     /// The residual streams, where there are several.
     pub fn streams(&self) -> Option<StreamsSpec> {
         self.layers.first()?.streams

@@ -1,5 +1,6 @@
 //! How does a checkpoint become a loaded model? Where its layers go, the engines for them, a shard of each stage.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,6 +76,7 @@ fn assemble(
 ) -> Result<Model> {
     placement.covers(arch.n_layers())?;
     is_local(&placement, &options.node)?;
+    let options = &*within_budget(&placement, options)?;
     let engines = engines(&mut placement, options)?;
     #[cfg(feature = "net")]
     let options = &*super::peers::reach(&mut placement, checkpoint, &arch, options)?;
@@ -325,6 +327,32 @@ fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The options with the placement's budget for feed-forward weights, unless they ask for a smaller one.
+fn within_budget<'a>(placement: &Placement, options: &'a LoadOptions) -> Result<Cow<'a, LoadOptions>> {
+    let Some(planned) = placement.ffn_budget().map(ByteSize) else { return Ok(Cow::Borrowed(options)) };
+    if !options.engines.is_empty() {
+        let message = format!(
+            "expected engines that have {planned} of feed-forward weights in memory, found made ones"
+        );
+        return Err(Error::argument("engines", message).with_hint(
+            "leave the option out: the placement leaves weights on disk, and loading makes engines for that",
+        ));
+    }
+    match options.engine_options.ffn_budget {
+        Some(asked) if asked > planned => {
+            let message =
+                format!("expected at most {planned}, as the placement was planned with, found {asked}");
+            Err(Error::argument("ffn_budget", message).with_hint("ask for less, or leave the option out"))
+        }
+        Some(_) => Ok(Cow::Borrowed(options)),
+        None => {
+            let mut options = options.clone();
+            options.engine_options.ffn_budget = Some(planned);
+            Ok(Cow::Owned(options))
+        }
+    }
 }
 
 /// The caller's engines, or new ones: each that a stage names, once. A stage gets its engine's own id.

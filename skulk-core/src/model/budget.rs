@@ -123,7 +123,7 @@ impl Budget {
     ) -> Result<()> {
         let mut needed = 0;
         for layer in layers {
-            if copies_experts(arch, layer, checkpoint) {
+            if arch.copies_experts(layer, checkpoint) {
                 let message =
                     "expected experts that are used where they are stored, found some that loading copies";
                 return Err(Error::argument("ffn_budget", message)
@@ -142,17 +142,6 @@ impl Budget {
             ))
         .with_hint("give at least that much, better twice: the next block is then read while one is computed"))
     }
-}
-
-/// Whether loading copies a layer's experts.
-fn copies_experts(arch: &ArchSpec, layer: usize, checkpoint: &dyn Checkpoint) -> bool {
-    let names = &arch.names;
-    let mut experts = [T::ExpertGate, T::ExpertUp, T::ExpertDown].into_iter();
-    arch.layers[layer].ffn.experts.is_some()
-        && experts.any(|tensor| {
-            let info = checkpoint.tensor(&names.weight(layer, tensor));
-            info.is_some_and(|info| names.stacks().are_copied(info.dtype))
-        })
 }
 
 /// Bytes of a layer's largest unit.

@@ -130,6 +130,10 @@ impl Placement {
             }
             weights += u128::from(budget.bytes.attention) + u128::from(budget.bytes.feed_forward);
         }
+        // The others stay on disk.
+        if self.ffn_budget.is_some() {
+            return Ok(());
+        }
         let beside = Inventory::from_card(card).beside();
         let decoder = card.storage_size.in_bytes.saturating_sub(beside);
         let expected = u128::from(decoder);

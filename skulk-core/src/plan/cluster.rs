@@ -233,6 +233,9 @@ pub struct Node {
     /// Operations a second of a prompt's products, a product and a sum being two. `None`: as above.
     #[serde(default)]
     pub operations_per_second: Option<f64>,
+    /// Bytes a second that it reads from the disk that has the model. `None`: 3 GB/s are assumed.
+    #[serde(default)]
+    pub disk_bytes_per_second: Option<f64>,
     /// Its processor cores.
     #[serde(default)]
     pub cores: Option<usize>,
@@ -260,6 +263,7 @@ impl Node {
             memory: None,
             bytes_per_second: None,
             operations_per_second: None,
+            disk_bytes_per_second: None,
             cores: None,
             accelerators: Vec::new(),
             address: None,
@@ -299,6 +303,8 @@ setters!(Node {
     bytes_per_second: f64 => Some(bytes_per_second);
     /// The same node, its processor computing so many operations a second for prompts.
     operations_per_second: f64 => Some(operations_per_second);
+    /// The same node, reading the model's file at this rate.
+    disk_bytes_per_second: f64 => Some(disk_bytes_per_second);
 });
 
 /// How fast a link is.

@@ -20,6 +20,7 @@ pub(super) fn inventory(card: &ModelCard, parameters: &Parameters) -> Inventory 
             n_experts: of.n_experts,
             n_used: of.n_used,
             expert: share(of.expert, bits.experts),
+            copied: false,
             kv_per_token: of.kept.elements.saturating_mul(KV_VALUE_BYTES),
             kv_head_dim: of.kept.head_size,
             latent: of.kept.latent,

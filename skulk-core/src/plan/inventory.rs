@@ -77,6 +77,9 @@ pub struct LayerBytes {
     pub n_used: usize,
     /// Bytes of one routed expert.
     pub expert: u64,
+    /// Loading copies the experts, which are stored in another order than they are used in: they cannot stay on disk.
+    #[serde(default)]
+    pub copied: bool,
     /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
@@ -256,6 +259,7 @@ impl Inventory {
                 n_experts,
                 n_used,
                 expert,
+                copied: arch.copies_experts(at, checkpoint),
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
                 kv_head_dim: attention.map_or(0, |own| own.kept_dim() as u64),
                 latent: attention.is_some_and(|own| own.latent.is_some()),

@@ -32,6 +32,7 @@ pub struct Placement {
     pub(super) experts: Vec<ExpertShard>,
     pub(super) addresses: BTreeMap<NodeId, String>,
     pub(super) budgets: Vec<Budget>,
+    pub(super) ffn_budget: Option<u64>,
     pub(super) context_tokens: Option<u64>,
     pub(super) kv: KvTypes,
     pub(super) context_limit: Option<u64>,
@@ -56,6 +57,7 @@ impl Placement {
             experts: Vec::new(),
             addresses: BTreeMap::new(),
             budgets: Vec::new(),
+            ffn_budget: None,
             context_tokens: None,
             kv: KvTypes::default(),
             context_limit: None,
@@ -166,6 +168,12 @@ impl Placement {
     /// What each device is to hold, where the placement came with that.
     pub fn budgets(&self) -> &[Budget] {
         &self.budgets
+    }
+
+    /// Bytes of feed-forward blocks and experts that the coordinator's processor has in memory at most, where the others
+    /// stay on disk; `None`: all are in memory. [`Model::load`](crate::Model::load) keeps it.
+    pub fn ffn_budget(&self) -> Option<u64> {
+        self.ffn_budget
     }
 
     /// Tokens for which a plan reserves keys and values: the context that [`Model::load`](crate::Model::load) gives

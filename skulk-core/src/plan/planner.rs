@@ -172,6 +172,11 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
         return Err(Error::argument("sessions", message)
             .with_hint("leave the option out, or plan for the transport direct"));
     }
+    if request.transport != Transport::Direct && request.from_disk {
+        let message = format!("expected false with the transport {}, found true", request.transport);
+        return Err(Error::argument("from_disk", message)
+            .with_hint("leave the option out, or plan for the transport direct"));
+    }
     if let Some(inventory) = &request.inventory {
         if inventory.layers.len() != card.n_layers {
             let found = inventory.layers.len();
@@ -199,21 +204,26 @@ const MOST_A_SECOND: f64 = 1e18;
 /// Whether what nodes say of their speeds can be.
 fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
     for node in &cluster.nodes {
-        let own = [("", node.bytes_per_second, node.operations_per_second)];
-        let devices = node.accelerators.iter();
-        let devices = devices.map(|it| (it.name.as_str(), it.bytes_per_second, it.operations_per_second));
-        for (device, bytes, operations) in own.into_iter().chain(devices) {
-            for (field, speed) in [("bytes_per_second", bytes), ("operations_per_second", operations)] {
-                let Some(speed) = speed.filter(|speed| !(*speed >= 1.0 && *speed <= MOST_A_SECOND)) else {
-                    continue;
-                };
-                let message = format!("expected 1 to {MOST_A_SECOND:e} a second, found {speed:e}");
-                let error = Error::argument(field, message).with("node", &node.id);
-                let error = if device.is_empty() { error } else { error.with("device", device) };
-                return Err(
-                    error.with_hint("measure it, or leave it out: plans then look the device up by its name")
-                );
-            }
+        let own = [
+            ("", "bytes_per_second", node.bytes_per_second),
+            ("", "operations_per_second", node.operations_per_second),
+            ("", "disk_bytes_per_second", node.disk_bytes_per_second),
+        ];
+        let devices = node.accelerators.iter().flat_map(|it| {
+            let name = it.name.as_str();
+            [
+                (name, "bytes_per_second", it.bytes_per_second),
+                (name, "operations_per_second", it.operations_per_second),
+            ]
+        });
+        for (device, field, speed) in own.into_iter().chain(devices) {
+            let Some(speed) = speed.filter(|speed| !(*speed >= 1.0 && *speed <= MOST_A_SECOND)) else {
+                continue;
+            };
+            let message = format!("expected 1 to {MOST_A_SECOND:e} a second, found {speed:e}");
+            let error = Error::argument(field, message).with("node", &node.id);
+            let error = if device.is_empty() { error } else { error.with("device", device) };
+            return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));
         }
     }
     Ok(())

@@ -133,8 +133,16 @@ pub struct NodeReport {
     pub bytes: Bytes,
     /// What it may hold.
     pub usable: u64,
+    /// Feed-forward blocks and experts that stay on its disk until they are needed.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub on_disk: u64,
     /// Seconds that it computes for each token.
     pub seconds_per_token: Option<f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde passes it")]
+fn is_nothing(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl NodeReport {

@@ -71,6 +71,9 @@ pub struct Request {
     pub kv: KvTypes,
     /// How careful it is with memory.
     pub strictness: Strictness,
+    /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they are
+    /// needed. Only for [`Transport::Direct`].
+    pub from_disk: bool,
     /// Owners that each expert gets beside its first, where there is room.
     pub replicas: usize,
     /// The model's tensors, where a checkpoint is at hand; else the card's size is divided.
@@ -96,6 +99,7 @@ impl Default for Request {
             sessions: 1,
             kv: KvTypes::default(),
             strictness: Strictness::default(),
+            from_disk: false,
             replicas: 0,
             inventory: None,
             rings: None,
@@ -139,6 +143,8 @@ setters!(Request {
     kv: impl Into<KvTypes> => kv.into();
     /// Is as careful with memory as this.
     strictness: Strictness;
+    /// Leaves on disk what fits in no memory, or refuses it.
+    from_disk: bool;
     /// Gives each expert so many more owners.
     replicas: usize;
     /// Counts a checkpoint's own bytes.

@@ -118,6 +118,9 @@ class Placement:
     """Where nodes serve what this has on them, by node."""
     budgets: Final[list[Budget]]
     """What each device is to hold, where the placement came with that."""
+    ffn_budget: Final[int | None]
+    """Bytes of feed-forward blocks and experts that the coordinator's processor has in memory at most, where the others
+    stay on disk; None: all are in memory. `Model.load` keeps it."""
     context_tokens: Final[int | None]
     """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
     made by hand, or came as an MLX instance, which does not say."""

@@ -39,6 +39,7 @@ public final class Placement: Sendable {
         let experts: [ExpertShard]
         let addresses: [String: String]
         let budgets: [Budget]
+        let ffnBudget: Int?
         let contextTokens: Int?
         let contextLimit: Int?
         let kv: KvType
@@ -89,6 +90,9 @@ public final class Placement: Sendable {
     public var addresses: [String: String] { facts.addresses }
     /// What each device is to hold, where the placement came with that.
     public var budgets: [Budget] { facts.budgets }
+    /// Bytes of feed-forward blocks and experts that the coordinator's processor has in memory at most, where the others
+    /// stay on disk; `nil`: all are in memory. `Model.load` keeps it.
+    public var ffnBudget: Int? { facts.ffnBudget }
     /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. `nil`: it was
     /// made by hand, or came as an MLX instance, which does not say.
     public var contextTokens: Int? { facts.contextTokens }

@@ -53,6 +53,24 @@ import Testing
         _ = try await failure(.fileNotFound) { _ = try ModelCard.open("no/such/card.toml") }
     }
 
+    @Test func whatFitsInNoMemoryStaysOnDisk() async throws {
+        var card = try ModelCard.fromCheckpoint(storiesPath)
+        card.nLayers = 48
+        card.storageSize.inBytes = 48_000_000_000
+        let model = try Inventory.ofExperts(
+            nLayers: 48, attention: 200_000_000, nExperts: 16, nUsed: 2, expert: 50_000_000)
+        let memory = NodeMemory(ramTotal: 64 << 30, ramAvailable: 24 << 30)
+        let alone = Cluster(
+            nodes: [Node(id: "a", backends: ["skulk-cpu"], memory: memory, diskBytesPerSecond: 2e9)])
+        _ = try await failure(.planNoFit) {
+            _ = try await plan(card, on: alone, options: .init(inventory: model))
+        }
+        let placement = try await plan(card, on: alone, options: .init(fromDisk: true, inventory: model))
+        let budget = try #require(placement.ffnBudget)
+        #expect(budget > 0 && budget < 24 << 30)
+        #expect(try Placement.fromJson(placement.toJson()).ffnBudget == budget)
+    }
+
     @Test func aPlanLoads() async throws {
         let placement = try await plan(
             checkpoint: storiesPath, options: .init(contextTokens: 128, kv: .q80, kvValues: .q40))

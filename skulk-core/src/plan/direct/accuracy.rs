@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::cost::{Costs, Owner};
+use super::disk::OnDisk;
 use super::problem::{Problem, UNKNOWN_BITS};
 use super::seats::Seat;
 use crate::card::ModelCard;
@@ -218,6 +219,18 @@ fn price(problem: &Problem<'_>, placement: &str, tensor: bool) -> Option<(f64, f
         let of_experts = |layer: &usize| problem.inventory.layers[*layer].n_experts > 0;
         owners = range.filter(of_experts).map(owner).collect();
     }
+    let mut disk = None;
+    if placement.starts_with("from disk") {
+        let processor = processor?;
+        let blocks = |layer: usize| problem.inventory.layers[layer].blocks().0;
+        let owner = |layer: usize| Owner { seat: processor, layer, experts: 0..blocks(layer) };
+        owners = if first == processor { Vec::new() } else { (0..layers).map(owner).collect() };
+        let attention = problem.attention_only();
+        let beside = if first == processor { attention.bytes(&(0..attention.len())) } else { 0 };
+        let budget = problem.weights_within(problem.room(processor, 1.0).bytes.saturating_sub(beside));
+        disk = OnDisk::new(problem, processor, budget, &stages, &owners);
+    }
+    let seats = &disk.map_or_else(|| seats.clone(), |disk| disk.seats(problem));
     let estimate = costs.estimate(seats, &stages, &owners)?;
     let prompt = costs.prompt(seats, &stages, &owners, problem.request.prompt_tokens)?;
     let (mut token, mut whole) = (estimate.seconds(), prompt.seconds);

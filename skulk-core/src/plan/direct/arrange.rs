@@ -7,15 +7,20 @@
 //! - **Experts apart, side by side.** The same, but each layer's experts are shared out to 2, 4, 8, … devices
 //!   by speed, which then read at the same time.
 //! - **Attention over several devices.** Attention fills the fastest devices, experts the others.
+//! - **From disk**, where the request allows it. Experts apart, in a row, of which the coordinator's processor computes all
+//!   that fit nowhere; what it has no memory for stays on disk.
 //!
 //! Whether something fits is decided by orders that depend on speeds, links and names, never on how much memory
 //! there is; so more memory never ends a fit. The largest first, and side by side, is tried where something fits.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::cost::Owner;
+use super::disk::OnDisk;
 use super::fill::{Parts, Room};
 use super::problem::Problem;
+use super::seats::Seat;
 use crate::plan::report::Estimate;
 
 /// A way to place the model.
@@ -25,6 +30,8 @@ pub(super) struct Arrangement {
     pub(super) stages: Vec<(usize, Range<usize>)>,
     /// Owners of the layers whose feed-forward blocks are not all with their attention, sorted by layer.
     pub(super) owners: Vec<Owner>,
+    /// What is not in memory.
+    pub(super) disk: Option<OnDisk>,
     pub(super) estimate: Estimate,
     pub(super) words: String,
 }
@@ -35,9 +42,14 @@ impl Arrangement {
         (self.estimate.seconds(), self.stages.len() + self.owners.len())
     }
 
+    /// All devices, as they are when they run this.
+    pub(super) fn seats<'p>(&self, problem: &'p Problem<'_>) -> Cow<'p, [Seat]> {
+        self.disk.map_or(Cow::Borrowed(&problem.seats), |disk| Cow::Owned(disk.seats(problem)))
+    }
+
     /// Whether everything is at the same place.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.stages == other.stages && self.owners == other.owners
+        self.stages == other.stages && self.owners == other.owners && self.disk == other.disk
     }
 
     /// The nodes that take part, each once, stages first.
@@ -149,12 +161,14 @@ impl<'a> Group<'a> {
     pub(super) fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
         let Reached { all, with_attention, own } = self.reached(coordinator);
         let mut found = vec![self.whole_layers(&with_attention, coordinator)];
-        for seat in own {
+        for &seat in &own {
             found.push(self.whole_layers(&[seat], coordinator));
             found.push(self.in_a_row(seat, &all));
         }
         if may_spread {
             found.push(self.attention_over(&with_attention, &all, coordinator));
+            let from_disk = self.problem.request.from_disk;
+            found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.from_disk(seat, &all)));
         }
         self.complete(found)
     }
@@ -235,6 +249,31 @@ impl<'a> Group<'a> {
         let owners = self.owners(&stages, &order, &ranges);
         let words = format!("attention on one device, {}", on_others(&owners, seat));
         self.arranged(stages, owners, words)
+    }
+
+    fn from_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
+        let problem = self.problem;
+        let coordinator = problem.seats[seat].node;
+        let (mut order, mut rooms) = self.beside_attention(seat, reached)?;
+        let is_processor =
+            |at: &usize| problem.seats[*at].node == coordinator && problem.seats[*at].disk.is_some();
+        let at = order.iter().position(is_processor)?;
+        let (processor, mut room) = (order.remove(at), rooms.remove(at));
+        if processor == seat {
+            // What is left beside attention need not be whole blocks.
+            let attention = self.attention.bytes(&(0..self.attention.len()));
+            room.bytes = problem.room(seat, self.scale).bytes.checked_sub(attention)?;
+        }
+        let budget = problem.weights_within(room.bytes);
+        order.push(processor);
+        rooms.push(Room { bytes: u64::MAX, ..room });
+        let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let stages = vec![(seat, 0..problem.inventory.layers.len())];
+        let owners = self.owners(&stages, &order, &ranges);
+        let disk = OnDisk::new(problem, processor, budget, &stages, &owners)?;
+        let estimate = problem.costs().estimate(&disk.seats(problem), &stages, &owners)?;
+        let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
+        Some(Arrangement { stages, owners, disk: Some(disk), estimate, words })
     }
 
     fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
@@ -350,7 +389,7 @@ impl<'a> Group<'a> {
         words: String,
     ) -> Option<Arrangement> {
         let estimate = self.problem.costs().estimate(&self.problem.seats, &stages, &owners)?;
-        Some(Arrangement { stages, owners, estimate, words })
+        Some(Arrangement { stages, owners, disk: None, estimate, words })
     }
 }
 

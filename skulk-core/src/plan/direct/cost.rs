@@ -14,6 +14,9 @@
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
+//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory (`disk.rs`), or
+//! computes, whichever takes longer.
+//!
 //! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
 //! rows that each owner of experts is sent.
 
@@ -77,6 +80,12 @@ struct Pass {
     positions: u64,
 }
 
+/// Seconds until feed-forward weights are there that a device reads, of which it has a share in memory. Others are read
+/// while these are computed.
+fn from_disk(seat: &Seat, bytes: f64) -> f64 {
+    seat.disk.map_or(0.0, |disk| bytes * seat.missing / disk.rate)
+}
+
 impl Costs<'_> {
     /// Bytes of weights that a token reads.
     pub(super) fn read_by_a_token(&self) -> f64 {
@@ -128,13 +137,15 @@ impl Costs<'_> {
     /// Seconds of so many of a layer's experts that all rows' choices are spread over, or of its dense block.
     fn block(&self, seat: &Seat, layer: &LayerBytes, experts: usize, rows: f64) -> f64 {
         if layer.n_experts == 0 {
-            return self.product(seat, layer.ffn as f64, rows);
+            let bytes = layer.ffn as f64;
+            return self.product(seat, bytes, rows).max(from_disk(seat, bytes));
         }
         let share = experts as f64 / layer.n_experts as f64;
         let read = distinct(layer.n_experts, layer.n_used, rows) * share * layer.expert as f64;
         let used = rows * layer.n_used as f64 * share * layer.expert as f64;
         let operations = 2.0 * used * self.weights_per_byte;
-        (read / seat.rate).max(operations / seat.operations) + seat.layer_seconds
+        let computing = (read / seat.rate).max(operations / seat.operations);
+        computing.max(from_disk(seat, read)) + seat.layer_seconds
     }
 
     /// Seconds that a device is expected to read for a token of so many of a layer's experts, or of its dense block.
@@ -245,7 +256,8 @@ impl Costs<'_> {
         let mut asked_away = 0.0;
         for owner in owners {
             let (to, experts) = (&seats[owner.seat], owner.experts.len());
-            let each = self.product(to, layer.expert as f64, rows_each);
+            let bytes = layer.expert as f64;
+            let each = self.product(to, bytes, rows_each).max(from_disk(to, bytes));
             let asked = rows * (1.0 - chance_of_none(n, layer.n_used, experts));
             let trip = self.trip(seat, to, asked.max(1.0))?;
             shares.push(Share { experts, wait: to.layer_seconds + trip, each });

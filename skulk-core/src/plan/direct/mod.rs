@@ -8,6 +8,7 @@
 
 mod arrange;
 mod cost;
+mod disk;
 mod drawn;
 mod fill;
 mod outcome;
@@ -18,7 +19,9 @@ mod speculation;
 
 use self::arrange::{Arrangement, Group};
 use self::cost::Owner;
+use self::disk::OnDisk;
 use self::problem::Problem;
+use self::seats::Seat;
 use super::cluster::NodeId;
 use super::report::{Estimate, PromptEstimate, Rule, RuleReport};
 use super::request::Sharding;
@@ -77,8 +80,14 @@ pub(super) fn price(
     if !owners.iter().all(is_there) || stages.iter().any(|(_, range)| range.end > layers.len()) {
         return None;
     }
-    let estimate = costs.estimate(&problem.seats, &stages, &owners)?;
-    Some((estimate, costs.prompt(&problem.seats, &stages, &owners, request.prompt_tokens)?))
+    let reads = |seat: &Seat| problem.ids[seat.node] == &placement.stages()[0].node && seat.disk.is_some();
+    let disk = placement.ffn_budget().and_then(|budget| {
+        let processor = problem.seats.iter().position(reads)?;
+        OnDisk::new(&problem, processor, budget, &stages, &owners)
+    });
+    let seats = disk.map_or_else(|| problem.seats.clone(), |disk| disk.seats(&problem));
+    let estimate = costs.estimate(&seats, &stages, &owners)?;
+    Some((estimate, costs.prompt(&seats, &stages, &owners, request.prompt_tokens)?))
 }
 
 /// What a search found.

@@ -35,6 +35,8 @@ struct Load {
     seat: usize,
     layers: Range<usize>,
     feed_forward: u64,
+    /// Of these bytes, those that stay on disk.
+    on_disk: u64,
     experts: usize,
     seconds: f64,
 }
@@ -43,13 +45,14 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
     let layers = &problem.inventory.layers;
     let costs = problem.costs();
     let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
-    let empty = |seat| Load { seat, layers: 0..0, feed_forward: 0, experts: 0, seconds: 0.0 };
+    let seats = arrangement.seats(problem);
+    let empty = |seat| Load { seat, layers: 0..0, feed_forward: 0, on_disk: 0, experts: 0, seconds: 0.0 };
     let mut away = vec![false; layers.len()];
     arrangement.owners.iter().for_each(|owner| away[owner.layer] = true);
     for (seat, range) in &arrangement.stages {
         let load = loads.entry(*seat).or_insert_with(|| empty(*seat));
         load.layers = range.clone();
-        let device = &problem.seats[*seat];
+        let device = &seats[*seat];
         for (layer, away) in layers[range.clone()].iter().zip(&away[range.clone()]) {
             load.seconds += costs.attention(device, layer) + costs.shared(device, layer);
             if *away {
@@ -71,8 +74,13 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
         load.feed_forward = load.feed_forward.saturating_add(owner.weights(layer));
         load.experts += owner.experts.len();
         if !is_replica {
-            load.seconds += costs.experts(&problem.seats[owner.seat], layer, owner.experts.len());
+            load.seconds += costs.experts(&seats[owner.seat], layer, owner.experts.len());
         }
+    }
+    if let Some(disk) = arrangement.disk
+        && let Some(load) = loads.get_mut(&disk.seat)
+    {
+        load.on_disk = disk.bytes;
     }
     // Stages first, by rank.
     let mut ordered: Vec<Load> =
@@ -92,8 +100,9 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
             device: seat.device.clone(),
             layers: load.layers.clone(),
             experts: load.experts,
-            bytes: problem.bytes(&load.layers, load.feed_forward),
+            bytes: problem.bytes(&load.layers, load.feed_forward.saturating_sub(load.on_disk)),
             usable: seat.usable,
+            on_disk: load.on_disk,
             seconds_per_token: Some(load.seconds),
         }
     };
@@ -170,7 +179,7 @@ fn candidates(problem: &Problem<'_>, best: &Arrangement, others: &[Arrangement])
 
 fn prompt(problem: &Problem<'_>, arrangement: &Arrangement) -> Option<PromptEstimate> {
     let Arrangement { stages, owners, .. } = arrangement;
-    problem.costs().prompt(&problem.seats, stages, owners, problem.request.prompt_tokens)
+    problem.costs().prompt(&arrangement.seats(problem), stages, owners, problem.request.prompt_tokens)
 }
 
 /// What a user should know of times: links that take most of them, devices of which nobody says how fast they are.
@@ -189,6 +198,15 @@ fn warnings(problem: &Problem<'_>, best: &Arrangement, prompt: Option<&PromptEst
                 seat.rate / 1e9
             ));
         }
+    }
+    if let Some(seat) = best.disk.map(|disk| &problem.seats[disk.seat])
+        && let Some(disk) = seat.disk.filter(|disk| disk.assumed)
+    {
+        warnings.push(format!(
+            "no speed is known of the disk of node `{}`: {:.0} GB/s are assumed; give its disk_bytes_per_second",
+            problem.ids[seat.node],
+            disk.rate / 1e9
+        ));
     }
     warnings.truncate(PlanReport::LISTED);
     let percent = |part: f64, whole: f64| 100.0 * part / whole.max(f64::MIN_POSITIVE);
@@ -252,6 +270,7 @@ pub(super) fn placement(
         addresses: addresses(&experts, &report),
         experts,
         budgets,
+        ffn_budget: best.disk.map(|disk| disk.budget),
         context_tokens: Some(problem.request.context_tokens),
         kv: problem.request.kv,
         context_limit: report.context.tokens,

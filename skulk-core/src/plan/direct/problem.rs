@@ -193,6 +193,12 @@ impl<'a> Problem<'a> {
         weights.saturating_add(self.margin_of(weights))
     }
 
+    /// Weights that take no more than so many bytes with their margin.
+    pub(super) fn weights_within(&self, bytes: u64) -> u64 {
+        let most = u128::from(bytes) * 100 / u128::from(100 + self.margin);
+        u64::try_from(most).unwrap_or(bytes)
+    }
+
     fn margin_of(&self, weights: u64) -> u64 {
         u64::try_from((u128::from(weights) * u128::from(self.margin)).div_ceil(100)).unwrap_or(u64::MAX)
     }

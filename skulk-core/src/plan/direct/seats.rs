@@ -5,11 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::card::ModelCard;
 use crate::kv_type::KvTypes;
-use crate::plan::backend::{engine_of, has_gpu_offload, keeps, resolve_backend};
+use crate::plan::backend::{engine_of, has_gpu_offload, keeps, own_engine, resolve_backend};
 use crate::plan::cluster::{Accelerator, Node, Role, Vendor};
 use crate::plan::devices::{self, Speed};
 use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
 use crate::plan::strictness::Strictness;
+
+/// Bytes a second of a disk that nobody measured: what solid-state ones commonly reach.
+const DISK: f64 = 3e9;
+
+/// The disk that has the model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Disk {
+    /// Bytes a second.
+    pub(super) rate: f64,
+    /// Nobody measured it.
+    pub(super) assumed: bool,
+}
 
 /// A device that can hold a part of the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +42,10 @@ pub(in crate::plan) struct Seat {
     pub(super) unknown: Option<String>,
     /// Seconds that it takes for a layer whatever its size.
     pub(super) layer_seconds: f64,
+    /// Its node's disk, where its engine computes with weights that lie there.
+    pub(super) disk: Option<Disk>,
+    /// The share of its feed-forward blocks and experts that is not in memory when it is needed.
+    pub(super) missing: f64,
     /// It may hold attention.
     pub(super) attention: bool,
     /// It is an accelerator beside its node's main memory.
@@ -170,6 +186,8 @@ pub(in crate::plan) fn devices(
             operations,
             unknown,
             layer_seconds,
+            disk: None,
+            missing: 0.0,
             attention,
             beside: true,
             memory,
@@ -203,6 +221,7 @@ pub(in crate::plan) fn devices(
         (None, _) => processor,
     };
     let device = if vram { "graphics memory" } else { "main memory" }.to_owned();
+    let reads = backend.as_deref().is_some_and(|tag| own_engine(tag).is_some_and(|it| it.as_str() == "cpu"));
     seats.push(Seat {
         node: at,
         backend,
@@ -212,6 +231,11 @@ pub(in crate::plan) fn devices(
         operations,
         unknown: gpu.and_then(unknown),
         layer_seconds,
+        disk: reads.then(|| Disk {
+            rate: node.disk_bytes_per_second.unwrap_or(DISK),
+            assumed: node.disk_bytes_per_second.is_none(),
+        }),
+        missing: 0.0,
         attention,
         beside: false,
         memory: None,

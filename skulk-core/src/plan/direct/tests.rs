@@ -582,6 +582,73 @@ fn sessions_share_what_is_read() {
     assert!(four.tokens_per_second > 2.0 * one.tokens_per_second && four.seconds() > one.seconds());
 }
 
+/// Of a mixture of 380 GB, attention on a GPU with 24 GB, and as many experts as main memory holds.
+#[test]
+fn what_fits_in_no_memory_stays_on_disk() {
+    let (card, inventory) = deepseek();
+    let cluster = |gib: u64, rate: f64| mesh(vec![gpu_node("a", 24, gib).disk_bytes_per_second(rate)]);
+    let request = Request::default().inventory(inventory).context_tokens(1024);
+    let from_disk = request.clone().from_disk(true);
+    refused(&card, &cluster(96, 3e9), &request);
+    let planned = |cluster: &Cluster| {
+        let placement = plan(&card, cluster, &from_disk);
+        let estimate = placement.report().unwrap().estimate.unwrap();
+        (placement, estimate.tokens_per_second)
+    };
+    let (placement, slow) = planned(&cluster(96, 3e9));
+    let received = Placement::from_json(&placement.to_json()).unwrap();
+    assert_eq!(received.ffn_budget(), placement.ffn_budget());
+    received.check(&card).unwrap();
+    let report = placement.report().unwrap();
+    assert_eq!(report.nodes[0].device, "GPU");
+    let processor = report.nodes.iter().find(|node| node.on_disk > 0).unwrap();
+    assert!(processor.bytes.total() <= processor.usable, "{processor:?}");
+    let budget = placement.ffn_budget().unwrap();
+    assert_eq!(budget, processor.bytes.feed_forward);
+    let all: u64 = report.nodes.iter().map(|node| node.bytes.feed_forward + node.on_disk).sum();
+    assert_eq!(all, report.weights - report.nodes.iter().map(|node| node.bytes.attention).sum::<u64>());
+    // Of some 11 GB that a token reads, the share that is not in memory comes at 3 GB/s.
+    let missing = 1.0 - budget as f64 / (budget + processor.on_disk) as f64;
+    let seconds = 61.0 * 8.0 * 24.8e6 * missing / 3e9;
+    assert!((1.0 / slow / seconds - 1.0).abs() < 0.25, "{slow} {seconds}");
+    let price = Planner::price(&card, &cluster(96, 3e9), &from_disk, &placement).unwrap().0;
+    assert!((price.tokens_per_second / slow - 1.0).abs() < 1e-9);
+    // Faster disks, more memory, and memory elsewhere.
+    assert!(planned(&cluster(96, 6e9)).1 > 1.5 * slow);
+    assert!(planned(&cluster(192, 3e9)).1 > 1.3 * slow);
+    let server = memory_node("b", 512).role(Role::FfnOnly);
+    let two = mesh(vec![gpu_node("a", 24, 96).disk_bytes_per_second(3e9), server]);
+    assert_eq!(planned(&two).0.ffn_budget(), None);
+    // What nobody measured is said.
+    let warned = planned(&mesh(vec![gpu_node("a", 24, 96)])).0.report().unwrap().warnings.join(" ");
+    assert!(warned.contains("disk of node `a`: 3 GB/s"), "{warned}");
+    // Too little for attention; weights that are copied; other software.
+    refused(&card, &mesh(vec![gpu_node("a", 4, 1)]), &from_disk);
+    let mut copied = deepseek().1;
+    copied.layers[60].copied = true;
+    refused(&card, &cluster(96, 3e9), &from_disk.clone().inventory(copied));
+    refused(&card, &mesh(vec![memory_node("a", 64).backends(["mlx-metal"])]), &from_disk);
+    for rate in [0.0, f64::NAN, 1e19] {
+        let error = Planner::plan(&card, &cluster(96, rate), &from_disk).unwrap_err();
+        assert!(error.to_string().contains("expected 1 to"), "{error}");
+    }
+}
+
+/// Dense blocks are needed in turn: those that fit stay but for one.
+#[test]
+fn dense_blocks_pass_through_the_place_of_one() {
+    let inventory = Inventory::of_experts(80, GIB / 4, 3 * GIB / 4, (0, 0), 0, 0);
+    let mut card = card(80, 80);
+    card.storage_size.in_bytes = inventory.weights();
+    let node = memory_node("a", 48).bytes_per_second(5e10).disk_bytes_per_second(1e9);
+    let placement = plan(&card, &mesh(vec![node]), &Request::default().inventory(inventory).from_disk(true));
+    assert!(placement.experts().is_empty() && placement.stages().len() == 1);
+    let budget = placement.ffn_budget().unwrap();
+    let read = (60 * GIB - budget + 3 * GIB / 4) as f64;
+    let seconds = placement.report().unwrap().estimate.unwrap().seconds();
+    assert!((seconds / (read / 1e9) - 1.0).abs() < 0.02, "{seconds} {read}");
+}
+
 /// 671 billion parameters over a thousand nodes, none of which is as fast as another: the worst that the expected
 /// maximum over owners meets. `cargo bench -p skulk-bench --bench planner` measures how long it takes.
 #[test]

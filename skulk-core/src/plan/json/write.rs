@@ -44,6 +44,7 @@ pub(super) fn instance(placement: &Placement) -> String {
                 values: Kept(placement.kv().values),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
+                ffn_budget: placement.ffn_budget(),
                 addresses: Some(placement.addresses().clone()).filter(|known| !known.is_empty()),
             })
         }

@@ -24,6 +24,7 @@ fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize
         experts,
         bytes: Bytes::default(),
         usable: 0,
+        on_disk: 0,
         seconds_per_token: None,
     }
 }

@@ -225,7 +225,7 @@ fn devices_tables(report: &PlanReport) -> [Table; 2] {
         ("usable", true, &|it| bytes(it.usable)),
         ("balance", false, &balance),
     ];
-    let kinds: [Cells<'_, NodeReport>; 7] = [
+    let kinds: [Cells<'_, NodeReport>; 8] = [
         node,
         device,
         ("attention", true, &|it| some_bytes(it.bytes.attention)),
@@ -233,6 +233,7 @@ fn devices_tables(report: &PlanReport) -> [Table; 2] {
         ("KV cache", true, &|it| some_bytes(it.bytes.kv_cache)),
         ("activations", true, &|it| some_bytes(it.bytes.activations)),
         ("headroom", true, &|it| some_bytes(it.bytes.headroom)),
+        ("on disk", true, &|it| some_bytes(it.on_disk)),
     ];
     let hidden = report.nodes.get(DEVICES..).unwrap_or_default();
     let over = hidden.iter().filter(|device| device.over() > 0).count();

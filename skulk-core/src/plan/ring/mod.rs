@@ -54,6 +54,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 experts: Vec::new(),
                 addresses: std::collections::BTreeMap::new(),
                 budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
+                ffn_budget: None,
                 context_tokens: Some(request.context_tokens),
                 kv: request.kv,
                 context_limit: report.context.tokens,

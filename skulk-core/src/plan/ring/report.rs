@@ -91,6 +91,7 @@ impl<'a> Problem<'a> {
             layers,
             bytes,
             usable: facts.bytes(),
+            on_disk: 0,
             seconds_per_token: None,
         }
     }
