@@ -238,7 +238,7 @@ fn what_was_planned_to_stay_on_disk_does() {
     let load = |options: &LoadOptions| Model::load(&*checkpoint, &placement, options);
     assert_eq!(load(&given(budget - 1)).unwrap().ffn_memory().unwrap().budget.bytes(), budget - 1);
     let engine = skulk::engines::cpu(&skulk::EngineOptions::default()).unwrap();
-    for refused in [given(budget + 1), options().engines(vec![engine])] {
+    for refused in [given(budget + 1), options().engine(engine)] {
         let error = load(&refused).unwrap_err();
         assert_eq!(error.kind(), skulk::ErrorKind::InvalidArgument, "{error}");
     }
