@@ -16,6 +16,7 @@ mod problem;
 mod replicas;
 pub(super) mod seats;
 mod speculation;
+mod ways;
 
 use self::arrange::{Arrangement, Group};
 use self::cost::Owner;

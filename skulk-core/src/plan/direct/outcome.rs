@@ -9,7 +9,8 @@ use super::cost::Owner;
 use super::problem::Problem;
 use super::replicas::more_owners;
 use super::seats::Seat;
-use super::{fits, search, search_forced, speculation};
+use super::ways::ways;
+use super::{search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
 use crate::plan::backend::engine_of;
@@ -343,7 +344,7 @@ pub(super) fn refusal(
                     ByteSize(usable),
                     problem.seats.len()
                 );
-                would_fit = what_would_fit(problem, cluster, &nodes);
+                would_fit = ways(problem, cluster, &nodes);
             }
             None if problem.whole_layers().overflow() => {
                 message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
@@ -383,51 +384,4 @@ fn advice(rule: Rule) -> &'static str {
         Rule::MinVram => "use nodes with larger accelerators, or lower the card's min_vram_gib",
         _ => "add nodes or links, or ask for less",
     }
-}
-
-/// What makes a request fit, tried out one by one.
-fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeReport]) -> Vec<String> {
-    let request = problem.request;
-    let fits = |request: &Request| fits(problem.card, cluster, request);
-    let mut found = Vec::new();
-    if request.strictness == Strictness::Safe && fits(&request.clone().strictness(Strictness::Relaxed)) {
-        found.push("strictness relaxed".to_owned());
-    }
-    let smaller =
-        (1..32).map(|halvings| request.context_tokens >> halvings).take_while(|&tokens| tokens >= 256);
-    if let Some(tokens) = smaller.clone().last().filter(|&least| fits(&request.clone().context_tokens(least)))
-    {
-        let largest = smaller.clone().find(|&tokens| fits(&request.clone().context_tokens(tokens)));
-        found.push(format!("a context of {} tokens", largest.unwrap_or(tokens)));
-    }
-    if !request.excluded_nodes.is_empty() {
-        let all = Request { excluded_nodes: Default::default(), ..request.clone() };
-        if fits(&all) {
-            found.push("no excluded nodes".to_owned());
-        }
-    }
-    let over: Vec<&NodeReport> = closest.iter().filter(|node| node.over() > 0).collect();
-    if fits_with_more(problem, cluster, &over) {
-        let over: Vec<String> =
-            over.iter().map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node)).collect();
-        let listed: Vec<String> = over.iter().take(4).cloned().collect();
-        let more = if over.len() > 4 { format!(" and on {} others", over.len() - 4) } else { String::new() };
-        found.push(format!("more memory: {}{more}", listed.join(", ")));
-    }
-    found
-}
-
-/// Whether there is a placement once these devices have what they lack.
-fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
-    let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Vec::new());
-    // Margins are rounded up for each layer and expert, in all only once.
-    let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
-    for device in over {
-        let ids = &richer.ids;
-        let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;
-        if let Some(seat) = richer.seats.iter_mut().find(is_it) {
-            seat.usable = device.bytes.total().saturating_add(rounding);
-        }
-    }
-    !over.is_empty() && search(&richer, 1.0, usize::MAX).best.is_some()
 }

@@ -1,0 +1,280 @@
+//! What would make a request fit? Changes of it, of the model and of the cluster, each tried out.
+
+use super::fits;
+use super::problem::Problem;
+use super::search;
+use super::seats::Seat;
+use crate::bytes::ByteSize;
+use crate::card::{CardLibrary, ModelCard};
+use crate::kv_type::KvType;
+use crate::plan::cluster::{Cluster, Link, LinkSpeed, Node, NodeId};
+use crate::plan::report::NodeReport;
+use crate::plan::request::Request;
+use crate::plan::strictness::Strictness;
+
+/// Tokens below which no context is proposed.
+const LEAST_TOKENS: u64 = 256;
+/// Devices of which a proposal says how much more they need.
+const LISTED: usize = 4;
+/// Main memory that machines have, in GiB.
+const MACHINES: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/// A request that was refused.
+struct Refused<'a> {
+    problem: &'a Problem<'a>,
+    cluster: &'a Cluster,
+    /// What each device was to hold in the placement that came closest.
+    closest: &'a [NodeReport],
+}
+
+/// The ways, in words; the search is made once or twice for each, and where one has sizes, as often as halving takes.
+pub(super) fn ways(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeReport]) -> Vec<String> {
+    let refused = Refused { problem, cluster, closest };
+    let ways = [
+        refused.without_margins(),
+        refused.with_quantised_kv(),
+        refused.with_less_context(),
+        refused.as_another_quantization(),
+        refused.with_all_nodes(),
+        refused.with_more_memory(),
+        refused.with_another_node(),
+    ];
+    ways.into_iter().flatten().collect()
+}
+
+impl Refused<'_> {
+    fn fits(&self, request: &Request) -> bool {
+        fits(self.problem.card, self.cluster, request)
+    }
+
+    fn without_margins(&self) -> Option<String> {
+        let request = self.problem.request;
+        let relaxed = || request.clone().strictness(Strictness::Relaxed);
+        (request.strictness == Strictness::Safe && self.fits(&relaxed()))
+            .then(|| "strictness relaxed".to_owned())
+    }
+
+    fn with_quantised_kv(&self) -> Option<String> {
+        let request = self.problem.request;
+        let quantised = || request.clone().kv(KvType::Q8_0);
+        (!request.kv.are_quantised() && self.fits(&quantised()))
+            .then(|| format!("keys and values in {}", KvType::Q8_0))
+    }
+
+    fn with_less_context(&self) -> Option<String> {
+        let request = self.problem.request;
+        let halvings = (1..u64::BITS).map(|halvings| request.context_tokens >> halvings);
+        let smaller: Vec<u64> = halvings.take_while(|&tokens| tokens >= LEAST_TOKENS).collect();
+        let tokens = first(&smaller, |&tokens| self.fits(&request.clone().context_tokens(tokens)))?;
+        Some(format!("a context of {tokens} tokens"))
+    }
+
+    /// A request's inventory is that of the card's own file: of others, what their cards say counts.
+    fn as_another_quantization(&self) -> Option<String> {
+        let card = self.problem.card;
+        if card.base_model.is_empty() {
+            return None;
+        }
+        let is_smaller = |other: &&ModelCard| {
+            other.base_model == card.base_model
+                && other.capabilities == card.capabilities
+                && other.tasks == card.tasks
+                && other.n_layers == card.n_layers
+                && other.storage_size.in_bytes < card.storage_size.in_bytes
+        };
+        let library = CardLibrary::builtin();
+        let mut smaller: Vec<&ModelCard> = library.iter().filter(is_smaller).collect();
+        smaller.sort_by_key(|other| std::cmp::Reverse(other.storage_size.in_bytes));
+        let request = Request { inventory: None, ..self.problem.request.clone() };
+        let other = first(&smaller, |other| fits(other, self.cluster, &request))?;
+        Some(format!(
+            "another quantization: `{}` of {}",
+            other.model_id,
+            ByteSize(other.storage_size.in_bytes)
+        ))
+    }
+
+    fn with_all_nodes(&self) -> Option<String> {
+        let request = self.problem.request;
+        let all = || Request { excluded_nodes: Default::default(), ..request.clone() };
+        (!request.excluded_nodes.is_empty() && self.fits(&all())).then(|| "no excluded nodes".to_owned())
+    }
+
+    fn with_more_memory(&self) -> Option<String> {
+        let over: Vec<&NodeReport> = self.closest.iter().filter(|node| node.over() > 0).collect();
+        let (mut richer, _) =
+            Problem::new(self.problem.card, self.cluster, self.problem.request, &mut Vec::new());
+        // Margins are rounded up for each layer and expert, in all only once.
+        let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
+        for device in &over {
+            let ids = &richer.ids;
+            let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;
+            if let Some(seat) = richer.seats.iter_mut().find(is_it) {
+                seat.usable = device.bytes.total().saturating_add(rounding);
+            }
+        }
+        if over.is_empty() || search(&richer, 1.0, usize::MAX).best.is_none() {
+            return None;
+        }
+        let listed: Vec<String> = over
+            .iter()
+            .take(LISTED)
+            .map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node))
+            .collect();
+        let more = match over.len().saturating_sub(LISTED) {
+            0 => String::new(),
+            others => format!(" and on {others} others"),
+        };
+        Some(format!("more memory: {}{more}", listed.join(", ")))
+    }
+
+    /// It has nothing else in its memory, runs whatever the card lists, and is linked with all.
+    fn with_another_node(&self) -> Option<String> {
+        let mut wider = self.cluster.clone();
+        let mut id = "another".to_owned();
+        while wider.nodes.iter().any(|node| node.id.as_str() == id) {
+            id.push('+');
+        }
+        let id = NodeId::new(id);
+        if wider.mesh.is_none() {
+            let link = |from: &NodeId, to: &NodeId| {
+                Link::socket(from.clone(), to.clone(), "").speed(LinkSpeed::DEFAULT)
+            };
+            let links = wider.nodes.iter().flat_map(|node| [link(&id, &node.id), link(&node.id, &id)]);
+            wider.links.extend(links);
+        }
+        let with = |gib: u64| {
+            let mut wider = wider.clone();
+            wider.nodes.push(Node::new(id.as_str()).memory(gib << 30, gib << 30));
+            wider
+        };
+        let request = self.problem.request;
+        let gib = first(&MACHINES, |&gib| fits(self.problem.card, &with(gib), request))?;
+        Some(format!("one more node of {gib} GiB of memory"))
+    }
+}
+
+/// The first of these that fits, where whatever stands behind one that fits does, too.
+fn first<T>(ways: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
+    let (mut from, mut to) = (0, ways.len().checked_sub(1)?);
+    if !fits(&ways[to]) {
+        return None;
+    }
+    while from < to {
+        let middle = from + (to - from) / 2;
+        if fits(&ways[middle]) { to = middle } else { from = middle + 1 }
+    }
+    Some(&ways[to])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv_type::KvTypes;
+    use crate::plan::{PlanReport, Planner};
+
+    const GIB: u64 = 1 << 30;
+
+    fn node(id: &str, backend: &str, gib: u64) -> Node {
+        Node::new(id).backends([backend]).memory(gib * GIB, 2 * gib * GIB)
+    }
+
+    fn mesh(nodes: Vec<Node>) -> Cluster {
+        Cluster::mesh(nodes, LinkSpeed::DEFAULT)
+    }
+
+    fn card(gib: u64, n_layers: usize, backend: &str) -> ModelCard {
+        let mut card = ModelCard::new("org/model", gib * GIB, n_layers, 4096);
+        card.num_key_value_heads = Some(8);
+        card.placement.compatible_backends = [backend.to_owned()].into();
+        card
+    }
+
+    /// What a refusal says that would fit.
+    fn would_fit(card: &ModelCard, cluster: &Cluster, request: &Request) -> Vec<String> {
+        let error = Planner::plan(card, cluster, request).unwrap_err();
+        error.detail::<PlanReport>().unwrap().would_fit.clone()
+    }
+
+    #[test]
+    fn quantised_keys_and_values_are_proposed_where_engines_have_them() {
+        let request = |kv: KvTypes| Request::default().context_tokens(32_768).kv(kv);
+        let proposed = |backend: &str, kv: KvTypes| {
+            let (card, cluster) = (card(1, 32, backend), mesh(vec![node("a", backend, 5)]));
+            let way = format!("keys and values in {}", KvType::Q8_0);
+            let is_proposed = would_fit(&card, &cluster, &request(kv)).contains(&way);
+            assert_eq!(is_proposed, Planner::plan(&card, &cluster, &request(KvType::Q8_0.into())).is_ok());
+            is_proposed
+        };
+        assert!(proposed("skulk-cpu", KvTypes::default()));
+        assert!(proposed("skulk-cpu", KvType::F32.into()));
+        assert!(!proposed("skulk-candle-cuda", KvTypes::default()));
+    }
+
+    #[test]
+    fn the_largest_quantization_that_fits_is_proposed() {
+        let library = CardLibrary::builtin();
+        let card = |bits: &str| library.get(&format!("mlx-community/Qwen3-Coder-Next-{bits}")).unwrap();
+        let proposed = |card: &ModelCard, gib: u64| {
+            let cluster = mesh(vec![node("a", "mlx", gib)]);
+            let ways = would_fit(card, &cluster, &Request::default());
+            let found =
+                ways.iter().find_map(|way| way.strip_prefix("another quantization: `")?.split('`').next());
+            let plans =
+                |id: &str| Planner::plan(library.get(id).unwrap(), &cluster, &Request::default()).is_ok();
+            assert!(found.is_none_or(plans), "{ways:?}");
+            found.and_then(|id| id.rsplit('-').next()).map(str::to_owned)
+        };
+        assert_eq!(proposed(card("bf16"), 128).as_deref(), Some("8bit"));
+        assert_eq!(proposed(card("bf16"), 90).as_deref(), Some("6bit"));
+        assert_eq!(proposed(card("8bit"), 60).as_deref(), Some("4bit"));
+        assert_eq!(proposed(card("8bit"), 40), None);
+        assert_eq!(proposed(card("4bit"), 40), None);
+        // Of the same base, but another model.
+        let thinks = library.get("mlx-community/Qwen3-Next-80B-A3B-Thinking-8bit").unwrap();
+        let ways = would_fit(thinks, &mesh(vec![node("a", "mlx", 80)]), &Request::default());
+        assert!(ways.iter().any(|way| way.contains("Thinking-4bit")), "{ways:?}");
+        // A checkpoint's own bytes say nothing of another's.
+        let request = Request::default().inventory(crate::plan::Inventory::from_card(card("8bit")));
+        let ways = would_fit(card("8bit"), &mesh(vec![node("a", "mlx", 60)]), &request);
+        assert!(ways.iter().any(|way| way.contains("Next-4bit")), "{ways:?}");
+    }
+
+    #[test]
+    fn one_more_node_is_as_small_as_can_be() {
+        let (card, nodes) =
+            (card(40, 40, "skulk-cpu"), vec![node("a", "skulk-cpu", 12), node("another", "skulk-cpu", 12)]);
+        let both = |a: &str, b: &str| [Link::socket(a, b, ""), Link::socket(b, a, "")];
+        for cluster in [mesh(nodes.clone()), Cluster::new(nodes.clone(), both("a", "another").into())] {
+            let ways = would_fit(&card, &cluster, &Request::default());
+            let gib = ways.iter().find_map(|way| way.strip_prefix("one more node of ")?.split(' ').next());
+            let gib: u64 = gib.unwrap_or_else(|| panic!("{ways:?}")).parse().unwrap();
+            let with = |gib: u64| {
+                let mut nodes = nodes.clone();
+                nodes.push(Node::new("c").backends(["skulk-cpu"]).memory(gib * GIB, gib * GIB));
+                Planner::plan(&card, &mesh(nodes), &Request::default()).is_ok()
+            };
+            let smaller = MACHINES[MACHINES.iter().position(|it| *it == gib).unwrap() - 1];
+            assert!(with(gib) && !with(smaller), "{gib}");
+        }
+        let huge = self::card(4000, 40, "skulk-cpu");
+        let ways = would_fit(&huge, &mesh(nodes), &Request::default());
+        assert!(!ways.iter().any(|way| way.contains("one more node")), "{ways:?}");
+    }
+
+    #[test]
+    fn the_first_that_fits_is_found_in_few_steps() {
+        for n in 0..20usize {
+            let ways: Vec<usize> = (0..n).collect();
+            for least in 0..=n {
+                let tried = std::cell::Cell::new(0);
+                let fits = |way: &usize| {
+                    tried.set(tried.get() + 1);
+                    *way >= least
+                };
+                assert_eq!(first(&ways, fits).copied(), Some(least).filter(|least| *least < n));
+                assert!(tried.get() <= 6, "{} of {n}", tried.get());
+            }
+        }
+    }
+}
