@@ -35,6 +35,7 @@ pub(super) fn ways(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepo
         refused.with_quantised_kv(),
         refused.with_less_context(),
         refused.as_another_quantization(),
+        refused.from_disk(),
         refused.with_all_nodes(),
         refused.with_more_memory(),
         refused.with_another_node(),
@@ -92,6 +93,14 @@ impl Refused<'_> {
             other.model_id,
             ByteSize(other.storage_size.in_bytes)
         ))
+    }
+
+    fn from_disk(&self) -> Option<String> {
+        let request = self.problem.request.clone().from_disk(true);
+        let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new());
+        let best = search(&problem, 1.0, usize::MAX).best?;
+        best.disk
+            .map(|_| format!("feed-forward weights from disk, {:.2} tok/s", best.estimate.tokens_per_second))
     }
 
     fn with_all_nodes(&self) -> Option<String> {
@@ -238,6 +247,24 @@ mod tests {
         let request = Request::default().inventory(crate::plan::Inventory::from_card(card("8bit")));
         let ways = would_fit(card("8bit"), &mesh(vec![node("a", "mlx", 60)]), &request);
         assert!(ways.iter().any(|way| way.contains("Next-4bit")), "{ways:?}");
+    }
+
+    #[test]
+    fn the_disk_is_proposed_with_its_speed() {
+        let proposed = |card: &ModelCard, backend: &str| {
+            let cluster = mesh(vec![node("a", backend, 40).disk_bytes_per_second(1e9)]);
+            let ways = would_fit(card, &cluster, &Request::default());
+            let way = ways.iter().find(|way| way.contains("from disk")).cloned();
+            let plan = Planner::plan(card, &cluster, &Request::default().from_disk(true));
+            assert_eq!(way.is_some(), plan.is_ok());
+            way.zip(plan.ok()).map(|(way, plan)| {
+                let rate = plan.report().unwrap().estimate.unwrap().tokens_per_second;
+                assert!(way.ends_with(&format!("{rate:.2} tok/s")), "{way}");
+            })
+        };
+        assert!(proposed(&card(60, 40, "skulk-cpu"), "skulk-cpu").is_some());
+        assert!(proposed(&card(60, 40, "mlx"), "mlx").is_none());
+        assert!(proposed(&card(600, 40, "skulk-cpu"), "skulk-cpu").is_none());
     }
 
     #[test]
