@@ -11,12 +11,17 @@
 //! Whether something fits is decided by orders that depend on speeds, links and names, never on how much memory
 //! there is; so more memory never ends a fit. The largest first, and side by side, is tried where something fits.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
+use super::around::Pin;
 use super::cost::Owner;
 use super::fill::{Parts, Room};
+use super::fixed::may_serve;
 use super::problem::Problem;
 use crate::plan::report::Estimate;
+
+/// All of the room that a device has beside layers that are fixed on it.
+const QUARTERS: u64 = 4;
 
 /// A way to place the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,13 +153,16 @@ impl<'a> Group<'a> {
     /// several devices, which takes longest to try, only if it `may_spread`.
     pub(super) fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
         let Reached { all, with_attention, own } = self.reached(coordinator);
-        let mut found = vec![self.whole_layers(&with_attention, coordinator)];
+        let growths = self.growths();
+        let whole = |growth| self.whole_layers(&with_attention, coordinator, growth);
+        let mut found: Vec<Option<Arrangement>> = growths.clone().map(whole).collect();
         for seat in own {
-            found.push(self.whole_layers(&[seat], coordinator));
+            found.push(self.whole_layers(&[seat], coordinator, QUARTERS));
             found.push(self.in_a_row(seat, &all));
         }
         if may_spread {
-            found.push(self.attention_over(&with_attention, &all, coordinator));
+            let over = |growth| self.attention_over(&with_attention, &all, coordinator, growth);
+            found.extend(growths.map(over));
         }
         self.complete(found)
     }
@@ -167,7 +175,8 @@ impl<'a> Group<'a> {
         let (first, rest) = largest.split_at_mut(own.len());
         first.sort_by_key(bytes);
         rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
-        let mut found = vec![self.whole_layers(&largest, coordinator)];
+        let whole = |growth| self.whole_layers(&largest, coordinator, growth);
+        let mut found: Vec<Option<Arrangement>> = self.growths().map(whole).collect();
         if all.iter().any(|&seat| problem.seats[seat].node != coordinator) {
             let widths = || {
                 std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
@@ -199,9 +208,8 @@ impl<'a> Group<'a> {
         seats.iter().map(|&seat| self.problem.room(seat, self.scale))
     }
 
-    fn whole_layers(&self, order: &[usize], coordinator: usize) -> Option<Arrangement> {
-        let ranges = self.whole.fill(self.rooms(order), Vec::new(), self.least_nodes(coordinator))?;
-        let stages = self.stages(order, ranges);
+    fn whole_layers(&self, order: &[usize], coordinator: usize, growth: u64) -> Option<Arrangement> {
+        let stages = self.stages(&self.whole, order, self.least_nodes(coordinator), growth)?;
         if self.problem.seats[stages.first()?.0].node != coordinator {
             return None;
         }
@@ -214,6 +222,9 @@ impl<'a> Group<'a> {
 
     /// What is left of the coordinator's device beside all attention, and the others.
     fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
+        if self.problem.fixed.stages.iter().any(|(fixed, _)| *fixed != seat) {
+            return None;
+        }
         let mut own = self.problem.room(seat, self.scale);
         own.bytes = own.bytes.checked_sub(self.attention.bytes(&(0..self.attention.len())))?;
         own.bytes = self.experts.whole_within(own.bytes, &self.blocks);
@@ -287,9 +298,14 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    fn attention_over(&self, order: &[usize], reached: &[usize], coordinator: usize) -> Option<Arrangement> {
-        let ranges = self.attention.fill(self.rooms(order), Vec::new(), 1)?;
-        let stages = self.stages(order, ranges);
+    fn attention_over(
+        &self,
+        order: &[usize],
+        reached: &[usize],
+        coordinator: usize,
+        growth: u64,
+    ) -> Option<Arrangement> {
+        let stages = self.stages(&self.attention, order, 1, growth)?;
         if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
             return None;
         }
@@ -312,10 +328,38 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    /// The layers of each device that ranges of parts mean.
-    fn stages(&self, order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
-        let used = order.iter().copied().zip(ranges).filter(|(_, parts)| !parts.is_empty());
-        used.map(|(seat, parts)| (seat, self.cuts[parts.start]..self.cuts[parts.end])).collect()
+    /// The stages that parts of layers make on devices in this order, so that at least `nodes` nodes have some. Of what
+    /// devices have beside layers that are fixed there, `growth` quarters are for neighbours of these.
+    fn stages(
+        &self,
+        parts: &Parts,
+        order: &[usize],
+        nodes: usize,
+        growth: u64,
+    ) -> Option<Vec<(usize, Range<usize>)>> {
+        let fixed = &self.problem.fixed.stages;
+        let ranges: Vec<(usize, Range<usize>)> = if fixed.is_empty() {
+            parts.fill(self.rooms(order), Vec::new(), nodes)?.into_iter().enumerate().collect()
+        } else {
+            let rooms: Vec<Room> = self.rooms(order).collect();
+            let part = |layer: usize| self.cuts.partition_point(|&cut| cut < layer);
+            let pin = |(seat, layers): &(usize, Range<usize>)| {
+                let at = order.iter().position(|it| it == seat)?;
+                let own = part(layers.start)..part(layers.end);
+                let beside = rooms[at].bytes.saturating_sub(parts.bytes(&own));
+                let bytes = rooms[at].bytes - beside / QUARTERS * (QUARTERS - growth);
+                Some(Pin { at, parts: own, bytes })
+            };
+            let pins: Option<Vec<Pin>> = fixed.iter().map(pin).collect();
+            parts.fill_around(&rooms, &pins?, nodes)?
+        };
+        let used = ranges.into_iter().filter(|(_, parts)| !parts.is_empty());
+        Some(used.map(|(at, parts)| (order[at], self.cuts[parts.start]..self.cuts[parts.end])).collect())
+    }
+
+    /// How many quarters of the room beside fixed layers are tried for their neighbours.
+    fn growths(&self) -> RangeInclusive<u64> {
+        if self.problem.fixed.stages.is_empty() { QUARTERS..=QUARTERS } else { 0..=QUARTERS }
     }
 
     /// The owners that ranges of all experts, one by one, mean.
@@ -349,6 +393,14 @@ impl<'a> Group<'a> {
         owners: Vec<Owner>,
         words: String,
     ) -> Option<Arrangement> {
+        let Problem { fixed, inventory, seats, .. } = self.problem;
+        let mut homes = vec![0; inventory.layers.len()];
+        stages.iter().for_each(|(seat, layers)| homes[layers.clone()].fill(*seat));
+        let can_serve = |owner: &Owner| may_serve(&seats[homes[owner.layer]], &seats[owner.seat]);
+        if !fixed.owners.iter().all(can_serve) {
+            return None;
+        }
+        let owners = without_own(&stages, fixed.complete(owners, &inventory.layers, &homes));
         let estimate = self.problem.costs().estimate(&self.problem.seats, &stages, &owners)?;
         Some(Arrangement { stages, owners, estimate, words })
     }

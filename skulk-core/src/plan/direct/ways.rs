@@ -102,8 +102,8 @@ impl Refused<'_> {
 
     fn with_more_memory(&self) -> Option<String> {
         let over: Vec<&NodeReport> = self.closest.iter().filter(|node| node.over() > 0).collect();
-        let (mut richer, _) =
-            Problem::new(self.problem.card, self.cluster, self.problem.request, &mut Vec::new());
+        let Problem { card, request, .. } = self.problem;
+        let (mut richer, _) = Problem::new(card, self.cluster, request, &mut Vec::new()).ok()?;
         // Margins are rounded up for each layer and expert, in all only once.
         let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
         for device in &over {
