@@ -127,23 +127,20 @@ impl<'a> Group<'a> {
         let costs = problem.costs();
         let from = self.seats.iter().find(|seat| node(seat) == coordinator).map(|&seat| &problem.seats[seat]);
         let layers = problem.inventory.layers.len().max(1) as f64;
-        let seconds = |seat: usize, parts: f64| {
+        let read = costs.read_by_a_token();
+        let key = |seat: usize, parts: f64| {
             let to = &problem.seats[seat];
             let trip = from.and_then(|from| costs.trip(from, to, costs.sessions)).unwrap_or(0.0);
-            trip + costs.read_by_a_token() / parts / to.rate
+            let first = (to.node != coordinator, !problem.required.contains(&to.node));
+            (first, trip + read / parts / to.rate)
         };
-        let sorted = |mut seats: Vec<usize>, parts: f64| {
-            seats.sort_by(|&a, &b| {
-                let first = |seat: usize| {
-                    let node = problem.seats[seat].node;
-                    (node != coordinator, !problem.required.contains(&node))
-                };
-                first(a).cmp(&first(b)).then(seconds(a, parts).total_cmp(&seconds(b, parts)))
-            });
-            seats
+        let sorted = |seats: Vec<usize>, parts: f64| {
+            let mut seats: Vec<_> = seats.into_iter().map(|seat| (key(seat, parts), seat)).collect();
+            seats.sort_by(|((a, x), _), ((b, y), _)| a.cmp(b).then(x.total_cmp(y)));
+            seats.into_iter().map(|(_, seat)| seat).collect::<Vec<usize>>()
         };
         let with_attention = all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
-        let with_attention: Vec<usize> = sorted(with_attention, 1.0);
+        let with_attention = sorted(with_attention, 1.0);
         let all = sorted(all, layers);
         let own = with_attention.iter().copied().filter(|seat| node(seat) == coordinator).collect();
         Reached { all, with_attention, own }
