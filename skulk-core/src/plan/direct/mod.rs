@@ -229,4 +229,6 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod by_hand;
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,6 @@ use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::problem::{Load, Problem};
 use super::replicas::more_owners;
-use super::seats::Seat;
 use super::ways::ways;
 use super::{search_forced, speculation};
 use crate::bytes::ByteSize;
@@ -21,7 +20,6 @@ use crate::plan::placement::Placement;
 use crate::plan::report::{
     Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
 };
-use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
 
