@@ -42,26 +42,27 @@ pub(super) struct LayerParts {
 /// assert_eq!(placement.experts().len(), 3);
 /// # Ok::<(), skulk::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct PlacementBuilder {
     parts: Vec<LayerParts>,
     #[cfg(feature = "generate")]
     tensors: Option<Tensors>,
-    rest: Option<Target>,
+    rest: Option<Rule>,
     rules: Vec<Rule>,
 }
 
 /// Something that is to run somewhere.
-#[derive(Debug, Clone)]
-struct Rule {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
     what: What,
-    target: Target,
+    pub(super) target: Target,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
     Layers(Range<usize>),
+    OtherLayers,
     FeedForward(Range<usize>),
     Experts(Range<usize>, Range<usize>),
     #[cfg(feature = "generate")]
@@ -73,6 +74,7 @@ impl fmt::Display for Rule {
         let target = &self.target;
         match &self.what {
             What::Layers(Range { start, end }) => write!(f, "layers {start}..{end} on {target}"),
+            What::OtherLayers => write!(f, "layers that are not named on {target}"),
             What::FeedForward(Range { start, end }) => {
                 write!(f, "feed-forward blocks of layers {start}..{end} on {target}")
             }
@@ -88,10 +90,10 @@ impl fmt::Display for Rule {
 }
 
 /// Some experts of one layer, and the rule that places them.
-struct Claim<'a> {
-    layer: usize,
-    experts: Range<usize>,
-    rule: &'a Rule,
+pub(super) struct Claim<'a> {
+    pub(super) layer: usize,
+    pub(super) experts: Range<usize>,
+    pub(super) rule: &'a Rule,
 }
 
 impl Placement {
@@ -137,7 +139,7 @@ impl PlacementBuilder {
 
     /// Runs the layers there that no other rule names.
     pub fn engine(mut self, target: impl Into<Target>) -> Self {
-        self.rest = Some(target.into());
+        self.rest = Some(Rule { what: What::OtherLayers, target: target.into() });
         self
     }
 
@@ -191,55 +193,73 @@ impl PlacementBuilder {
     /// differently, patterns that match nothing, part of a block, or what stays with attention;
     /// [`ErrorKind::InvalidArgument`] for patterns that are no regular expressions, or without a checkpoint.
     pub fn build(&self) -> Result<Placement> {
-        let targets = self.rules.iter().map(|rule| &rule.target).chain(&self.rest);
-        for target in targets {
-            if !target.is_named() {
-                let message = format!("expected engine or engine@node, found `{target}`");
-                return Err(Error::argument("target", message)
-                    .with_hint("name an engine, as in cpu, wgpu or cpu@shed"));
-            }
-        }
         let owners = self.owners()?;
         let stages = self.stages(&owners)?;
         let experts = self.shards(&owners)?;
         Placement::new(stages, self.parts.len())?.with_experts(experts)
     }
 
-    /// Of each layer the rule, none for the rest, and where it runs.
-    fn owners(&self) -> Result<Vec<(Option<usize>, &Target)>> {
-        let mut owners: Vec<Option<usize>> = vec![None; self.parts.len()];
-        for (at, rule) in self.rules.iter().enumerate() {
+    /// All rules.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().chain(&self.rest)
+    }
+
+    /// Of each layer the experts that rules can name, or 1 of a dense block; 0: it has no block.
+    pub(super) fn blocks(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.parts.iter().map(|part| part.blocks)
+    }
+
+    /// Of each layer the rule that places it; `None`: none names it.
+    pub(super) fn named_layers(&self) -> Result<Vec<Option<&Rule>>> {
+        if let Some(Rule { target, .. }) = self.rules().find(|rule| !rule.target.is_named()) {
+            let message = format!("expected engine or engine@node, found `{target}`");
+            return Err(
+                Error::argument("target", message).with_hint("name an engine, as in cpu, wgpu or cpu@shed")
+            );
+        }
+        let mut owners: Vec<Option<&Rule>> = vec![None; self.parts.len()];
+        for rule in &self.rules {
             let What::Layers(layers) = &rule.what else { continue };
             self.inside(layers, rule)?;
             for layer in layers.clone() {
-                match owners[layer].and_then(|owner| self.rules.get(owner)) {
-                    None => owners[layer] = Some(at),
+                match owners[layer] {
+                    None => owners[layer] = Some(rule),
                     Some(other) if other.target == rule.target => {}
                     Some(other) => return Err(twice(other, rule, layer)),
                 }
             }
         }
-        let target = |(layer, owner): (usize, Option<usize>)| {
-            let named = owner.and_then(|owner| Some(&self.rules.get(owner)?.target));
-            let target = named.or(self.rest.as_ref()).ok_or_else(|| {
-                let open = owners[layer..].iter().take_while(|owner| owner.is_none()).count();
-                let message = format!(
-                    "expected an engine for each layer, found none for layers {layer}..{}",
-                    layer + open
-                );
-                invalid(message, "name these layers, or an engine for all that are not named")
-                    .with("layer", layer)
-            })?;
-            Ok((owner, target))
-        };
-        owners.iter().copied().enumerate().map(target).collect()
+        Ok(owners.into_iter().map(|owner| owner.or(self.rest.as_ref())).collect())
     }
 
-    fn stages(&self, owners: &[(Option<usize>, &Target)]) -> Result<Vec<Stage>> {
+    /// What rules name of blocks, by layer and first expert.
+    pub(super) fn claims(&self) -> Result<Vec<Claim<'_>>> {
+        let mut claims = Vec::new();
+        for rule in &self.rules {
+            self.claim(rule, &mut claims)?;
+        }
+        claims.sort_by_key(|claim| (claim.layer, claim.experts.start));
+        Ok(claims)
+    }
+
+    /// Of each layer the rule that places it.
+    fn owners(&self) -> Result<Vec<&Rule>> {
+        let named = self.named_layers()?;
+        let open = |layer: usize| {
+            let open = named[layer..].iter().take_while(|owner| owner.is_none()).count();
+            let message =
+                format!("expected an engine for each layer, found none for layers {layer}..{}", layer + open);
+            invalid(message, "name these layers, or an engine for all that are not named")
+                .with("layer", layer)
+        };
+        named.iter().enumerate().map(|(layer, owner)| owner.ok_or_else(|| open(layer))).collect()
+    }
+
+    fn stages(&self, owners: &[&Rule]) -> Result<Vec<Stage>> {
         let mut stages: Vec<Stage> = Vec::new();
-        let mut before = None;
-        for (layer, (owner, target)) in owners.iter().enumerate() {
-            match stages.last_mut().filter(|_| before == Some(owner)) {
+        let mut before: Option<&Rule> = None;
+        for (layer, rule) in owners.iter().enumerate() {
+            match stages.last_mut().filter(|_| before.is_some_and(|before| std::ptr::eq(before, *rule))) {
                 Some(stage) => stage.layers.end = layer + 1,
                 None if self.parts[layer].joined && layer > 0 => {
                     let message =
@@ -247,26 +267,22 @@ impl PlacementBuilder {
                     let hint = "it uses what earlier layers keep: cut before or behind all of them";
                     return Err(invalid(message, hint).with("layer", layer));
                 }
-                None => stages.push(target.stage(layer..layer + 1)),
+                None => stages.push(rule.target.stage(layer..layer + 1)),
             }
-            before = Some(owner);
+            before = Some(rule);
         }
         Ok(stages)
     }
 
     /// Owners of all experts of the layers of which rules name some.
-    fn shards(&self, owners: &[(Option<usize>, &Target)]) -> Result<Vec<ExpertShard>> {
-        let mut claims = Vec::new();
-        for rule in &self.rules {
-            self.claim(rule, &mut claims)?;
-        }
-        claims.sort_by_key(|claim| (claim.layer, claim.experts.start));
+    fn shards(&self, owners: &[&Rule]) -> Result<Vec<ExpertShard>> {
+        let claims = self.claims()?;
         let mut shards: Vec<ExpertShard> = Vec::new();
         // The shards of the layer before, which this layer's may continue.
         let mut open = 0..0;
         for claims in claims.chunk_by(|one, other| one.layer == other.layer) {
             let Some(&Claim { layer, .. }) = claims.first() else { continue };
-            let attention = owners[layer].1;
+            let attention = &owners[layer].target;
             let own = layer_shards(claims, attention, self.parts[layer].blocks)?;
             let continues = |(before, shard): (&ExpertShard, &ExpertShard)| {
                 before.layers.end == layer
@@ -285,7 +301,7 @@ impl PlacementBuilder {
     /// What a rule names of layers' blocks.
     fn claim<'a>(&self, rule: &'a Rule, claims: &mut Vec<Claim<'a>>) -> Result<()> {
         match &rule.what {
-            What::Layers(_) => {}
+            What::Layers(_) | What::OtherLayers => {}
             What::FeedForward(layers) => {
                 self.inside(layers, rule)?;
                 let before = claims.len();
@@ -376,7 +392,7 @@ fn layer_shards(claims: &[Claim<'_>], attention: &Target, blocks: usize) -> Resu
     Ok(owned.into_iter().map(shard).collect())
 }
 
-fn twice(one: &Rule, other: &Rule, layer: usize) -> Error {
+pub(super) fn twice(one: &Rule, other: &Rule, layer: usize) -> Error {
     invalid(
         format!("expected one place for each layer and expert, found {one} and {other}"),
         "narrow one of them, or give both the same place",

@@ -13,7 +13,7 @@ use crate::weights::{Checkpoint, beside};
 type Block = (usize, Option<usize>);
 
 /// A checkpoint's tensors by what can be placed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensors {
     /// Weights of blocks, by name.
     blocks: BTreeMap<String, Block>,

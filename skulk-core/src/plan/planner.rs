@@ -42,7 +42,8 @@ impl Planner {
     /// # Errors
     /// [`ErrorKind::PlanNoFit`] when no placement satisfies the request, [`ErrorKind::PlanPending`] when nodes
     /// have not yet reported what it depends on, both with a [`PlanReport`](super::PlanReport) as their
-    /// [detail](Error::detail); [`ErrorKind::InvalidArgument`] for a cluster or request that cannot be.
+    /// [detail](Error::detail); [`ErrorKind::InvalidArgument`] for a cluster or request that cannot be; for rules of what
+    /// is [fixed](Request::fixed) also those of [`PlacementBuilder::build`](super::PlacementBuilder::build).
     pub fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
         validate(card, cluster, request)?;
         match request.transport {
@@ -114,7 +115,7 @@ impl Planner {
             let found = placement.n_layers();
             return Err(invalid_placement(format!("expected {} layers, found {found}", card.n_layers)));
         }
-        direct::price(card, cluster, request, placement).ok_or_else(|| {
+        direct::price(card, cluster, request, placement)?.ok_or_else(|| {
             invalid_placement(
                 "expected devices of the cluster that reach each other, found others".to_owned(),
             )
@@ -159,6 +160,14 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     if request.transport != Transport::Direct && request.kv != KvTypes::default() {
         let message = format!("expected keys and values in f16, as MLX keeps them, found {}", request.kv);
         return Err(Error::argument("kv", message)
+            .with_hint("leave the option out, or plan for the transport direct"));
+    }
+    if request.transport != Transport::Direct
+        && let Some(fixed) = &request.fixed
+    {
+        let rule = fixed.rules().next().map_or_else(|| "no rule".to_owned(), ToString::to_string);
+        let message = format!("expected nothing fixed by hand with transports of MLX, found {rule}");
+        return Err(Error::argument("fixed", message)
             .with_hint("leave the option out, or plan for the transport direct"));
     }
     if request.transport == Transport::Direct {

@@ -260,6 +260,9 @@ pub struct PlanReport {
     /// What was guessed of the model, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guessed: Vec<String>,
+    /// What was fixed by hand, a rule each, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixed: Vec<String>,
     /// How it was to be split.
     pub sharding: Sharding,
     /// How nodes were to talk.
@@ -321,6 +324,7 @@ impl PlanReport {
             weights: card.storage_size.in_bytes,
             exact: false,
             guessed: Vec::new(),
+            fixed: request.fixed.iter().flat_map(|fixed| fixed.rules()).map(ToString::to_string).collect(),
             sharding: request.sharding,
             transport: request.transport,
             strictness: request.strictness,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::builder::PlacementBuilder;
 use super::cluster::NodeId;
 use super::inventory::Inventory;
 use super::strictness::Strictness;
@@ -78,6 +79,10 @@ pub struct Request {
     pub replicas: usize,
     /// The model's tensors, where a checkpoint is at hand; else the card's size is divided.
     pub inventory: Option<Arc<Inventory>>,
+    /// What is fixed by hand: its layers, blocks and experts stay where rules have them, and the planner places what no
+    /// rule names, blocks of layers that rules name among it. Places are engines of the cluster's nodes, as `wgpu@shed`. A
+    /// device has one run of layers, with what lies between two that rules give it. Only for [`Transport::Direct`].
+    pub fixed: Option<Arc<PlacementBuilder>>,
     /// Rings to consider, in this order and no others; `None`: those the planner finds. Not for
     /// [`Transport::Direct`].
     pub rings: Option<Vec<Vec<NodeId>>>,
@@ -102,6 +107,7 @@ impl Default for Request {
             from_disk: false,
             replicas: 0,
             inventory: None,
+            fixed: None,
             rings: None,
             port: 50_000,
         }
@@ -149,4 +155,6 @@ setters!(Request {
     replicas: usize;
     /// Counts a checkpoint's own bytes.
     inventory: Inventory => Some(Arc::new(inventory));
+    /// Leaves what these rules name where they have it.
+    fixed: PlacementBuilder => Some(Arc::new(fixed));
 });

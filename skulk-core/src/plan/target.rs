@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::backend::tag_of;
+use super::backend::{serves, tag_of};
 use super::cluster::NodeId;
 use super::stage::{ExpertShard, Part, Stage};
 use crate::ids::EngineId;
@@ -52,6 +52,11 @@ impl fmt::Display for Target {
 impl Target {
     pub(super) fn is_named(&self) -> bool {
         !self.engine.as_str().is_empty() && !self.node.as_str().is_empty()
+    }
+
+    /// Whether it is a backend of a node.
+    pub(super) fn is_on(&self, node: &NodeId, backend: Option<&str>) -> bool {
+        self.node == *node && backend.is_some_and(|backend| serves(backend, &tag_of(&self.engine)))
     }
 
     pub(super) fn stage(&self, layers: Range<usize>) -> Stage {

@@ -176,7 +176,7 @@ fn run(case: &Value) -> Case {
         share.head /= n as u64;
         *inventory = std::sync::Arc::new(share);
     }
-    let (problem, _) = Problem::new(&card, &cluster, &request, &mut Vec::new());
+    let (problem, _) = Problem::new(&card, &cluster, &request, &mut Vec::new()).unwrap();
     let (seconds, prompt) = price(&problem, &placement, tensor.is_some()).unwrap_or_else(|| panic!("{id}"));
     Case {
         id,

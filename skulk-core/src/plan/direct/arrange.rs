@@ -14,14 +14,19 @@
 //! there is; so more memory never ends a fit. The largest first, and side by side, is tried where something fits.
 
 use std::borrow::Cow;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
+use super::around::Pin;
 use super::cost::Owner;
 use super::disk::OnDisk;
 use super::fill::{Parts, Room};
+use super::fixed::may_serve;
 use super::problem::Problem;
 use super::seats::Seat;
 use crate::plan::report::Estimate;
+
+/// All of the room that a device has beside layers that are fixed on it.
+const QUARTERS: u64 = 4;
 
 /// A way to place the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +94,8 @@ pub(super) struct Group<'a> {
     pub(super) experts: Parts,
     /// Of `experts`, the ends of layers.
     blocks: Vec<usize>,
+    /// Devices have room for what is fixed there.
+    holds_fixed: bool,
 }
 
 impl<'a> Group<'a> {
@@ -104,7 +111,8 @@ impl<'a> Group<'a> {
             Some(*end)
         });
         let blocks = blocks.collect();
-        Self { problem, seats, wide, scale, whole, attention, cuts, experts, blocks }
+        let holds_fixed = problem.holds_fixed(scale, None);
+        Self { problem, seats, wide, scale, whole, attention, cuts, experts, blocks, holds_fixed }
     }
 
     /// The nodes that can coordinate, the fastest first.
@@ -134,23 +142,20 @@ impl<'a> Group<'a> {
         let costs = problem.costs();
         let from = self.seats.iter().find(|seat| node(seat) == coordinator).map(|&seat| &problem.seats[seat]);
         let layers = problem.inventory.layers.len().max(1) as f64;
-        let seconds = |seat: usize, parts: f64| {
+        let read = costs.read_by_a_token();
+        let key = |seat: usize, parts: f64| {
             let to = &problem.seats[seat];
             let trip = from.and_then(|from| costs.trip(from, to, costs.sessions)).unwrap_or(0.0);
-            trip + costs.read_by_a_token() / parts / to.rate
+            let first = (to.node != coordinator, !problem.required.contains(&to.node));
+            (first, trip + read / parts / to.rate)
         };
-        let sorted = |mut seats: Vec<usize>, parts: f64| {
-            seats.sort_by(|&a, &b| {
-                let first = |seat: usize| {
-                    let node = problem.seats[seat].node;
-                    (node != coordinator, !problem.required.contains(&node))
-                };
-                first(a).cmp(&first(b)).then(seconds(a, parts).total_cmp(&seconds(b, parts)))
-            });
-            seats
+        let sorted = |seats: Vec<usize>, parts: f64| {
+            let mut seats: Vec<_> = seats.into_iter().map(|seat| (key(seat, parts), seat)).collect();
+            seats.sort_by(|((a, x), _), ((b, y), _)| a.cmp(b).then(x.total_cmp(y)));
+            seats.into_iter().map(|(_, seat)| seat).collect::<Vec<usize>>()
         };
         let with_attention = all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
-        let with_attention: Vec<usize> = sorted(with_attention, 1.0);
+        let with_attention = sorted(with_attention, 1.0);
         let all = sorted(all, layers);
         let own = with_attention.iter().copied().filter(|seat| node(seat) == coordinator).collect();
         Reached { all, with_attention, own }
@@ -160,13 +165,16 @@ impl<'a> Group<'a> {
     /// several devices, which takes longest to try, only if it `may_spread`.
     pub(super) fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
         let Reached { all, with_attention, own } = self.reached(coordinator);
-        let mut found = vec![self.whole_layers(&with_attention, coordinator)];
+        let growths = self.growths();
+        let whole = |growth| self.whole_layers(&with_attention, coordinator, growth);
+        let mut found: Vec<Option<Arrangement>> = growths.clone().map(whole).collect();
         for &seat in &own {
-            found.push(self.whole_layers(&[seat], coordinator));
+            found.push(self.whole_layers(&[seat], coordinator, QUARTERS));
             found.push(self.in_a_row(seat, &all));
         }
         if may_spread {
-            found.push(self.attention_over(&with_attention, &all, coordinator));
+            let over = |growth| self.attention_over(&with_attention, &all, coordinator, growth);
+            found.extend(growths.map(over));
             let from_disk = self.problem.request.from_disk;
             found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.from_disk(seat, &all)));
         }
@@ -181,7 +189,8 @@ impl<'a> Group<'a> {
         let (first, rest) = largest.split_at_mut(own.len());
         first.sort_by_key(bytes);
         rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
-        let mut found = vec![self.whole_layers(&largest, coordinator)];
+        let whole = |growth| self.whole_layers(&largest, coordinator, growth);
+        let mut found: Vec<Option<Arrangement>> = self.growths().map(whole).collect();
         if all.iter().any(|&seat| problem.seats[seat].node != coordinator) {
             let widths = || {
                 std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
@@ -213,9 +222,8 @@ impl<'a> Group<'a> {
         seats.iter().map(|&seat| self.problem.room(seat, self.scale))
     }
 
-    fn whole_layers(&self, order: &[usize], coordinator: usize) -> Option<Arrangement> {
-        let ranges = self.whole.fill(self.rooms(order), Vec::new(), self.least_nodes(coordinator))?;
-        let stages = self.stages(order, ranges);
+    fn whole_layers(&self, order: &[usize], coordinator: usize, growth: u64) -> Option<Arrangement> {
+        let stages = self.stages(&self.whole, order, self.least_nodes(coordinator), growth)?;
         if self.problem.seats[stages.first()?.0].node != coordinator {
             return None;
         }
@@ -228,6 +236,9 @@ impl<'a> Group<'a> {
 
     /// What is left of the coordinator's device beside all attention, and the others.
     fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
+        if self.problem.fixed.stages.iter().any(|(fixed, _)| *fixed != seat) {
+            return None;
+        }
         let mut own = self.problem.room(seat, self.scale);
         own.bytes = own.bytes.checked_sub(self.attention.bytes(&(0..self.attention.len())))?;
         own.bytes = self.experts.whole_within(own.bytes, &self.blocks);
@@ -258,22 +269,21 @@ impl<'a> Group<'a> {
         let is_processor =
             |at: &usize| problem.seats[*at].node == coordinator && problem.seats[*at].disk.is_some();
         let at = order.iter().position(is_processor)?;
-        let (processor, mut room) = (order.remove(at), rooms.remove(at));
-        if processor == seat {
-            // What is left beside attention need not be whole blocks.
-            let attention = self.attention.bytes(&(0..self.attention.len()));
-            room.bytes = problem.room(seat, self.scale).bytes.checked_sub(attention)?;
+        let (processor, room) = (order.remove(at), rooms.remove(at));
+        if !problem.holds_fixed(self.scale, Some(processor)) {
+            return None;
         }
-        let budget = problem.weights_within(room.bytes);
+        // Beside attention blocks need not be whole, and those that are fixed there may stay on disk, too.
+        let attention = self.attention.bytes(&(0..self.attention.len()));
+        let beside = if processor == seat { attention } else { 0 };
+        let bytes = problem.room_in_all(processor, self.scale).checked_sub(beside)?;
         order.push(processor);
         rooms.push(Room { bytes: u64::MAX, ..room });
         let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
         let stages = vec![(seat, 0..problem.inventory.layers.len())];
         let owners = self.owners(&stages, &order, &ranges);
-        let disk = OnDisk::new(problem, processor, budget, &stages, &owners)?;
-        let estimate = problem.costs().estimate(&disk.seats(problem), &stages, &owners)?;
         let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
-        Some(Arrangement { stages, owners, disk: Some(disk), estimate, words })
+        self.arranged_with(Some((processor, problem.weights_within(bytes))), stages, owners, words)
     }
 
     fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
@@ -326,9 +336,14 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    fn attention_over(&self, order: &[usize], reached: &[usize], coordinator: usize) -> Option<Arrangement> {
-        let ranges = self.attention.fill(self.rooms(order), Vec::new(), 1)?;
-        let stages = self.stages(order, ranges);
+    fn attention_over(
+        &self,
+        order: &[usize],
+        reached: &[usize],
+        coordinator: usize,
+        growth: u64,
+    ) -> Option<Arrangement> {
+        let stages = self.stages(&self.attention, order, 1, growth)?;
         if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
             return None;
         }
@@ -351,10 +366,38 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    /// The layers of each device that ranges of parts mean.
-    fn stages(&self, order: &[usize], ranges: Vec<Range<usize>>) -> Vec<(usize, Range<usize>)> {
-        let used = order.iter().copied().zip(ranges).filter(|(_, parts)| !parts.is_empty());
-        used.map(|(seat, parts)| (seat, self.cuts[parts.start]..self.cuts[parts.end])).collect()
+    /// The stages that parts of layers make on devices in this order, so that at least `nodes` nodes have some. Of what
+    /// devices have beside layers that are fixed there, `growth` quarters are for neighbours of these.
+    fn stages(
+        &self,
+        parts: &Parts,
+        order: &[usize],
+        nodes: usize,
+        growth: u64,
+    ) -> Option<Vec<(usize, Range<usize>)>> {
+        let fixed = &self.problem.fixed.stages;
+        let ranges: Vec<(usize, Range<usize>)> = if fixed.is_empty() {
+            parts.fill(self.rooms(order), Vec::new(), nodes)?.into_iter().enumerate().collect()
+        } else {
+            let rooms: Vec<Room> = self.rooms(order).collect();
+            let part = |layer: usize| self.cuts.partition_point(|&cut| cut < layer);
+            let pin = |(seat, layers): &(usize, Range<usize>)| {
+                let at = order.iter().position(|it| it == seat)?;
+                let own = part(layers.start)..part(layers.end);
+                let beside = rooms[at].bytes.saturating_sub(parts.bytes(&own));
+                let bytes = rooms[at].bytes - beside / QUARTERS * (QUARTERS - growth);
+                Some(Pin { at, parts: own, bytes })
+            };
+            let pins: Option<Vec<Pin>> = fixed.iter().map(pin).collect();
+            parts.fill_around(&rooms, &pins?, nodes)?
+        };
+        let used = ranges.into_iter().filter(|(_, parts)| !parts.is_empty());
+        Some(used.map(|(at, parts)| (order[at], self.cuts[parts.start]..self.cuts[parts.end])).collect())
+    }
+
+    /// How many quarters of the room beside fixed layers are tried for their neighbours.
+    fn growths(&self) -> RangeInclusive<u64> {
+        if self.problem.fixed.stages.is_empty() { QUARTERS..=QUARTERS } else { 0..=QUARTERS }
     }
 
     /// The owners that ranges of all experts, one by one, mean.
@@ -388,8 +431,35 @@ impl<'a> Group<'a> {
         owners: Vec<Owner>,
         words: String,
     ) -> Option<Arrangement> {
-        let estimate = self.problem.costs().estimate(&self.problem.seats, &stages, &owners)?;
-        Some(Arrangement { stages, owners, disk: None, estimate, words })
+        self.holds_fixed.then(|| self.arranged_with(None, stages, owners, words))?
+    }
+
+    /// With so many bytes of a device's blocks in memory, where one leaves others on disk.
+    fn arranged_with(
+        &self,
+        budget: Option<(usize, u64)>,
+        stages: Vec<(usize, Range<usize>)>,
+        owners: Vec<Owner>,
+        words: String,
+    ) -> Option<Arrangement> {
+        let Problem { fixed, inventory, seats, .. } = self.problem;
+        let mut homes = vec![0; inventory.layers.len()];
+        stages.iter().for_each(|(seat, layers)| homes[layers.clone()].fill(*seat));
+        let can_serve = |owner: &Owner| may_serve(&seats[homes[owner.layer]], &seats[owner.seat]);
+        if !fixed.owners.iter().all(can_serve) {
+            return None;
+        }
+        let owners = without_own(&stages, fixed.complete(owners, &inventory.layers, &homes));
+        let mut arrangement =
+            Arrangement { stages, owners, disk: None, estimate: Estimate::default(), words };
+        let Arrangement { stages, owners, .. } = &arrangement;
+        if let Some((seat, budget)) = budget {
+            arrangement.disk = Some(OnDisk::new(self.problem, seat, budget, stages, owners)?);
+        }
+        let seats = arrangement.seats(self.problem);
+        let Arrangement { stages, owners, .. } = &arrangement;
+        arrangement.estimate = self.problem.costs().estimate(&seats, stages, owners)?;
+        Some(arrangement)
     }
 }
 

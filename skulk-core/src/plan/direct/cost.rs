@@ -252,11 +252,20 @@ impl Costs<'_> {
         }
         let taken = (distinct(n, layer.n_used, rows).round() as usize).max(layer.n_used);
         let rows_each = rows * layer.n_used as f64 / taken.max(1) as f64;
-        let mut shares = Vec::with_capacity(owners.len());
+        // Several ranges of a device are one share; in order of the first.
+        let own = owners.iter().enumerate().map(|(at, owner)| (owner.seat, at, owner.experts.len()));
+        let mut own: Vec<(usize, usize, usize)> = own.collect();
+        own.sort_unstable();
+        own.dedup_by(|next, first| {
+            let same = next.0 == first.0;
+            first.2 += if same { next.2 } else { 0 };
+            same
+        });
+        own.sort_unstable_by_key(|&(_, at, _)| at);
+        let mut shares = Vec::with_capacity(own.len());
         let mut asked_away = 0.0;
-        for owner in owners {
-            let (to, experts) = (&seats[owner.seat], owner.experts.len());
-            let bytes = layer.expert as f64;
+        for &(owner, _, experts) in &own {
+            let (to, bytes) = (&seats[owner], layer.expert as f64);
             let each = self.product(to, bytes, rows_each).max(from_disk(to, bytes));
             let asked = rows * (1.0 - chance_of_none(n, layer.n_used, experts));
             let trip = self.trip(seat, to, asked.max(1.0))?;
@@ -266,8 +275,8 @@ impl Costs<'_> {
             }
         }
         let all = self.drawn.slowest(n, taken, &shares);
-        for (share, owner) in shares.iter_mut().zip(owners) {
-            share.wait = seats[owner.seat].layer_seconds;
+        for (share, (owner, ..)) in shares.iter_mut().zip(own) {
+            share.wait = seats[owner].layer_seconds;
         }
         let reading = self.drawn.slowest(n, taken, &shares);
         Some((reading, all - reading + FURTHER_OWNER * f64::max(asked_away - 1.0, 0.0)))

@@ -111,10 +111,6 @@ fn bound(n: usize, k: usize, shares: &[Share]) -> f64 {
 fn expected(n: usize, k: usize, shares: &[Share]) -> f64 {
     let p = k as f64 / n as f64;
     let held: usize = shares.iter().map(|share| share.experts).sum();
-    let mut times: Vec<f64> =
-        shares.iter().flat_map(|share| (1..=k.min(share.experts)).map(|taken| share.time(taken))).collect();
-    times.sort_by(f64::total_cmp);
-    times.dedup();
     // Equal shares together, and experts that are nowhere else.
     let kinds: Vec<(Share, usize)> =
         shares.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len())).collect();
@@ -124,9 +120,18 @@ fn expected(n: usize, k: usize, shares: &[Share]) -> f64 {
     product.set(kinds.len(), rest);
     let powers: Vec<Vec<f64>> = kinds.iter().map(|(share, _)| binomial(share.experts, p, k)).collect();
     let mut done = vec![usize::MAX; kinds.len()];
+    // When each kind is done with one more, from none on.
+    let steps = kinds
+        .iter()
+        .enumerate()
+        .flat_map(|(at, (share, _))| (0..=k.min(share.experts)).map(move |taken| (share.time(taken), at)));
+    let mut steps: Vec<(f64, usize)> = steps.collect();
+    steps.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let (mut sum, mut before) = (0.0, 0.0);
-    for time in [0.0].into_iter().chain(times) {
-        for (at, (share, owners)) in kinds.iter().enumerate() {
+    for steps in steps.chunk_by(|(a, _), (b, _)| a == b) {
+        let time = steps[0].0;
+        for &(_, at) in steps {
+            let (share, owners) = &kinds[at];
             let now = share.done_by(time, k);
             if done[at] != now {
                 done[at] = now;

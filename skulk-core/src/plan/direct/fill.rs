@@ -56,12 +56,12 @@ impl Parts {
     }
 
     /// Whether a device with so many bytes can have all parts.
-    fn holds_all(&self, bytes: u64) -> bool {
+    pub(super) fn holds_all(&self, bytes: u64) -> bool {
         self.bytes(&(0..self.len())) <= bytes
     }
 
     /// The end of the longest range that starts here, has at most `limit` parts and fits.
-    fn reach(&self, start: usize, limit: usize, bytes: u64) -> usize {
+    pub(super) fn reach(&self, start: usize, limit: usize, bytes: u64) -> usize {
         let most = self.before[start].saturating_add(bytes);
         let limit = start.saturating_add(limit).min(self.len());
         start + self.before[start + 1..=limit].partition_point(|&end| end <= most)

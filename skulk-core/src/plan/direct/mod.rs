@@ -6,11 +6,13 @@
 //! coordinators · arrangements · (devices + layers · owners). Only the [`COORDINATORS`] fastest coordinators
 //! are tried once something fits.
 
+mod around;
 mod arrange;
 mod cost;
 mod disk;
 mod drawn;
 mod fill;
+mod fixed;
 mod outcome;
 mod problem;
 mod replicas;
@@ -38,7 +40,7 @@ const FORCED: i32 = 60;
 
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
     let mut rules = Vec::new();
-    let (problem, pending) = Problem::new(card, cluster, request, &mut rules);
+    let (problem, pending) = Problem::new(card, cluster, request, &mut rules)?;
     let refused = refused(&problem, &rules);
     let found = match refused.0 {
         Rule::Memory => search_as_asked(&problem),
@@ -52,13 +54,20 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
 
 /// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt. `None` where
 /// a device of it is not there, or not reached.
+///
+/// # Errors
+/// As [`Problem::new`].
 pub(super) fn price(
     card: &ModelCard,
     cluster: &Cluster,
     request: &Request,
     placement: &Placement,
-) -> Option<(Estimate, PromptEstimate)> {
-    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new());
+) -> Result<Option<(Estimate, PromptEstimate)>> {
+    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new())?;
+    Ok(price_of(&problem, placement))
+}
+
+fn price_of(problem: &Problem<'_>, placement: &Placement) -> Option<(Estimate, PromptEstimate)> {
     let seat = |node: &NodeId, backend: &Option<String>| {
         problem.seats.iter().position(|seat| problem.ids[seat.node] == node && seat.backend == *backend)
     };
@@ -84,11 +93,11 @@ pub(super) fn price(
     let reads = |seat: &Seat| problem.ids[seat.node] == &placement.stages()[0].node && seat.disk.is_some();
     let disk = placement.ffn_budget().and_then(|budget| {
         let processor = problem.seats.iter().position(reads)?;
-        OnDisk::new(&problem, processor, budget, &stages, &owners)
+        OnDisk::new(problem, processor, budget, &stages, &owners)
     });
-    let seats = disk.map_or_else(|| problem.seats.clone(), |disk| disk.seats(&problem));
+    let seats = disk.map_or_else(|| problem.seats.clone(), |disk| disk.seats(problem));
     let estimate = costs.estimate(&seats, &stages, &owners)?;
-    Some((estimate, costs.prompt(&seats, &stages, &owners, request.prompt_tokens)?))
+    Some((estimate, costs.prompt(&seats, &stages, &owners, problem.request.prompt_tokens)?))
 }
 
 /// What a search found.
@@ -109,7 +118,9 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
             }
         }
     };
-    for (seats, wide) in problem.groups() {
+    let has_fixed = |seats: &[usize]| problem.fixed.seats.iter().all(|seat| seats.contains(seat));
+    let groups = problem.groups().into_iter().filter(|(seats, _)| has_fixed(seats));
+    for (seats, wide) in groups {
         let group = Group::new(problem, seats, wide, scale);
         let coordinators = group.coordinators();
         let mut fits = false;
@@ -160,8 +171,8 @@ fn search_as_asked(problem: &Problem<'_>) -> Found {
 
 /// Whether there is a placement for a request.
 fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
-    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new());
-    search(&problem, 1.0, usize::MAX).best.is_some()
+    let problem = Problem::new(card, cluster, request, &mut Vec::new());
+    problem.is_ok_and(|(problem, _)| search(&problem, 1.0, usize::MAX).best.is_some())
 }
 
 /// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
@@ -184,6 +195,16 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     let wanted = request.required_nodes.iter().chain(&request.coordinator);
     if let Some(missing) = wanted.clone().find(|id| !is_seated(id)) {
         let message = format!("node `{missing}` must be used, but is not there, excluded, or not eligible");
+        return (Rule::Required, message);
+    }
+    let first = problem.fixed.stages.first().filter(|(_, run)| run.start == 0);
+    if let (Some(wanted), Some((seat, _))) = (&request.coordinator, first)
+        && problem.ids[problem.seats[*seat].node] != wanted
+    {
+        let node = problem.ids[problem.seats[*seat].node];
+        let message = format!(
+            "expected the first stage on `{wanted}`, which must coordinate, found it fixed on `{node}`"
+        );
         return (Rule::Required, message);
     }
     let groups = problem.groups();
@@ -216,5 +237,7 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 
 #[cfg(test)]
 mod accuracy;
+#[cfg(test)]
+mod by_hand;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::arrange::Arrangement;
 use super::cost::Owner;
-use super::problem::Problem;
+use super::problem::{Load, Problem};
 use super::replicas::more_owners;
-use super::seats::Seat;
 use super::ways::ways;
 use super::{search_forced, speculation};
 use crate::bytes::ByteSize;
@@ -21,7 +20,6 @@ use crate::plan::placement::Placement;
 use crate::plan::report::{
     Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
 };
-use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
 
@@ -31,27 +29,15 @@ const MOST_TOKENS: u64 = 1 << 40;
 /// The share of a time, in percent, above which links are worth a warning.
 const MOST_ON_LINKS: f64 = 50.0;
 
-/// What each device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
-struct Load {
-    seat: usize,
-    layers: Range<usize>,
-    feed_forward: u64,
-    /// Of these bytes, those that stay on disk.
-    on_disk: u64,
-    experts: usize,
-    seconds: f64,
-}
-
 fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -> Vec<Load> {
     let layers = &problem.inventory.layers;
     let costs = problem.costs();
     let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
     let seats = arrangement.seats(problem);
-    let empty = |seat| Load { seat, layers: 0..0, feed_forward: 0, on_disk: 0, experts: 0, seconds: 0.0 };
     let mut away = vec![false; layers.len()];
     arrangement.owners.iter().for_each(|owner| away[owner.layer] = true);
     for (seat, range) in &arrangement.stages {
-        let load = loads.entry(*seat).or_insert_with(|| empty(*seat));
+        let load = loads.entry(*seat).or_insert_with(|| Load::of(*seat));
         load.layers = range.clone();
         let device = &seats[*seat];
         for (layer, away) in layers[range.clone()].iter().zip(&away[range.clone()]) {
@@ -70,10 +56,9 @@ fn loads(problem: &Problem<'_>, arrangement: &Arrangement, replicas: &[Owner]) -
     }
     let owners = arrangement.owners.iter().map(|owner| (owner, false));
     for (owner, is_replica) in owners.chain(replicas.iter().map(|owner| (owner, true))) {
-        let load = loads.entry(owner.seat).or_insert_with(|| empty(owner.seat));
+        let load = loads.entry(owner.seat).or_insert_with(|| Load::of(owner.seat));
         let layer = &layers[owner.layer];
-        load.feed_forward = load.feed_forward.saturating_add(owner.weights(layer));
-        load.experts += owner.experts.len();
+        load.add(owner, layer);
         if !is_replica {
             load.seconds += costs.experts(&seats[owner.seat], layer, owner.experts.len());
         }
@@ -332,7 +317,19 @@ pub(super) fn refusal(
     let mut would_fit = Vec::new();
     let (mut rule, mut message) = (rule, message);
     if rule == Rule::Memory && message.is_empty() {
+        let fixed = node_reports(problem, &problem.fixed_loads());
+        let over: Vec<&NodeReport> = fixed.iter().filter(|node| node.over() > 0).collect();
         match search_forced(problem).best {
+            Some(_) if !over.is_empty() => {
+                let listed = over.iter().take(PlanReport::LISTED).map(|node| {
+                    let (needed, usable) = (ByteSize(node.bytes.total()), ByteSize(node.usable));
+                    format!("{needed} on `{}` ({}), which has {usable}", node.node, node.device)
+                });
+                let listed: Vec<String> = listed.collect();
+                message = format!("expected room for what is fixed by hand, found {}", listed.join("; "));
+                would_fit = ways(problem, cluster, &fixed);
+                nodes = fixed;
+            }
             Some(closest) => {
                 nodes = node_reports(problem, &loads(problem, &closest, &[]));
                 let usable: u64 = problem.seats.iter().map(|seat| seat.usable).fold(0, u64::saturating_add);

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::cost::Costs;
+use super::cost::{Costs, Owner};
 use super::drawn::Drawn;
 use super::fill::{Parts, Room};
+use super::fixed::Fixed;
 use super::seats::{self, Seat};
 use crate::card::{ModelCard, bits_in};
+use crate::error::Result;
 use crate::kv_type::KvTypes;
 use crate::plan::backend::serves;
 use crate::plan::cluster::{Cluster, NodeId, Role};
@@ -18,6 +20,7 @@ use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
 use crate::plan::request::Request;
 use crate::plan::strictness::Strictness;
+use crate::plan::target::Target;
 
 /// Bits of a weight where the name of the quantization says none.
 pub(super) const UNKNOWN_BITS: f64 = 16.0;
@@ -27,6 +30,30 @@ const ACTIVATION_ROWS: u64 = 256;
 const ACTIVATION_BUFFERS: u64 = 8;
 /// What is kept free on top of counted weights, in percent.
 const COUNTED_MARGIN: u64 = 5;
+
+/// What a device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
+pub(super) struct Load {
+    pub(super) seat: usize,
+    pub(super) layers: Range<usize>,
+    pub(super) feed_forward: u64,
+    /// Of these bytes, those that stay on disk.
+    pub(super) on_disk: u64,
+    pub(super) experts: usize,
+    pub(super) seconds: f64,
+}
+
+impl Load {
+    /// Nothing.
+    pub(super) fn of(seat: usize) -> Self {
+        Self { seat, layers: 0..0, feed_forward: 0, on_disk: 0, experts: 0, seconds: 0.0 }
+    }
+
+    /// Has these experts of a layer, too.
+    pub(super) fn add(&mut self, owner: &Owner, layer: &LayerBytes) {
+        self.feed_forward = self.feed_forward.saturating_add(owner.weights(layer));
+        self.experts += owner.experts.len();
+    }
+}
 
 /// Everything that arranging looks at. Nodes have indices in the order of their names.
 pub(super) struct Problem<'a> {
@@ -40,6 +67,9 @@ pub(super) struct Problem<'a> {
     pub(super) coordinator: Option<usize>,
     pub(super) inventory: Cow<'a, Inventory>,
     pub(super) links: Links,
+    pub(super) fixed: Fixed,
+    /// Bytes of blocks that are fixed on each seat, with their margin.
+    held: Vec<u64>,
     drawn: Drawn,
     /// Percent of weights that are kept free on top of them.
     margin: u64,
@@ -52,12 +82,15 @@ pub(super) struct Problem<'a> {
 impl<'a> Problem<'a> {
     /// Applies the rules that concern single nodes. Nodes without memory information are left out, and listed
     /// in the second value.
+    ///
+    /// # Errors
+    /// As [`Fixed::new`].
     pub(super) fn new(
         card: &'a ModelCard,
         cluster: &'a Cluster,
         request: &'a Request,
         rules: &mut Vec<RuleReport>,
-    ) -> (Self, Vec<NodeId>) {
+    ) -> Result<(Self, Vec<NodeId>)> {
         let mut nodes: Vec<_> = cluster.nodes.iter().collect();
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
         let index: BTreeMap<&NodeId, usize> =
@@ -77,11 +110,12 @@ impl<'a> Problem<'a> {
             request.excluded_nodes.contains(&nodes[at].id).then(|| "excluded by the request".to_owned())
         });
         let compatible = &card.placement.compatible_backends;
-        let all: BTreeMap<usize, Vec<Seat>> = nodes
-            .iter()
-            .enumerate()
-            .map(|(at, node)| (at, seats::of_node(at, node, card, request.kv, request.strictness)))
-            .collect();
+        let wanted: Vec<&Target> =
+            request.fixed.iter().flat_map(|fixed| fixed.rules()).map(|rule| &rule.target).collect();
+        let seats_of =
+            |at: usize, kv: KvTypes| seats::of_node(at, nodes[at], card, kv, request.strictness, &wanted);
+        let all: BTreeMap<usize, Vec<Seat>> =
+            (0..nodes.len()).map(|at| (at, seats_of(at, request.kv))).collect();
         apply(rules, Rule::Eligible, &|at| {
             let node = nodes[at];
             if node.role == Role::Management {
@@ -90,7 +124,7 @@ impl<'a> Problem<'a> {
             let tags = node.backends.as_ref()?;
             (all[&at].is_empty() && node.memory.is_some()).then(|| {
                 let list = |tags: &BTreeSet<String>| tags.iter().cloned().collect::<Vec<_>>().join(", ");
-                let otherwise = seats::of_node(at, node, card, KvTypes::default(), request.strictness);
+                let otherwise = seats_of(at, KvTypes::default());
                 if otherwise.is_empty() {
                     format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
                 } else {
@@ -116,7 +150,7 @@ impl<'a> Problem<'a> {
         });
         let pending = nodes.iter().filter(|node| node.memory.is_none() && node.role != Role::Management);
         let pending = pending.map(|node| node.id.clone()).collect();
-        let seats = left.iter().flat_map(|at| all[at].clone()).collect();
+        let seats: Vec<Seat> = left.iter().flat_map(|at| all[at].clone()).collect();
 
         let inventory = match &request.inventory {
             Some(inventory) => Cow::Borrowed(&**inventory),
@@ -134,7 +168,11 @@ impl<'a> Problem<'a> {
             }
         };
         let row = inventory.row_of(card);
-        let problem = Self {
+        let fixed = match &request.fixed {
+            Some(rules) => Fixed::new(rules, &nodes, &seats, &inventory.layers)?,
+            None => Fixed::default(),
+        };
+        let mut problem = Self {
             card,
             request,
             links: Links::new(cluster, &index),
@@ -144,13 +182,19 @@ impl<'a> Problem<'a> {
             ids: nodes.iter().map(|node| &node.id).collect(),
             addresses: nodes.iter().map(|node| node.address.as_deref()).collect(),
             roles: nodes.iter().map(|node| node.role).collect(),
+            held: vec![0; seats.len()],
             seats,
             inventory,
+            fixed,
             margin,
             floor: memory::OVERHEAD_FLOOR,
             activations: row.saturating_mul(ACTIVATION_ROWS * ACTIVATION_BUFFERS),
         };
-        (problem, pending)
+        for owner in &problem.fixed.owners {
+            let bytes = problem.charged(owner.weights(&problem.inventory.layers[owner.layer]));
+            problem.held[owner.seat] = problem.held[owner.seat].saturating_add(bytes);
+        }
+        Ok((problem, pending))
     }
 
     /// The indices of the seats that can work together, and whether over several nodes: one group for each
@@ -203,19 +247,68 @@ impl<'a> Problem<'a> {
         u64::try_from((u128::from(weights) * u128::from(self.margin)).div_ceil(100)).unwrap_or(u64::MAX)
     }
 
-    /// What a device has for parts, memory counting `scale` times.
+    /// What a device may hold, memory counting `scale` times.
+    fn usable(&self, seat: usize, scale: f64) -> u64 {
+        let usable = self.seats[seat].usable;
+        if scale > 1.0 { (usable.max(1) as f64 * scale) as u64 } else { usable }
+    }
+
+    /// Whether devices have room for what is fixed there, memory counting `scale` times. Blocks of one device may be
+    /// `on_disk`.
+    pub(super) fn holds_fixed(&self, scale: f64, on_disk: Option<usize>) -> bool {
+        let blocks = |seat: usize| {
+            let own = self.fixed.owners.iter().filter(|owner| on_disk == Some(seat) && owner.seat == seat);
+            own.map(|owner| owner.weights(&self.inventory.layers[owner.layer])).fold(0, u64::saturating_add)
+        };
+        let needed = |load: &Load| {
+            self.bytes(&load.layers, load.feed_forward.saturating_sub(blocks(load.seat))).total()
+        };
+        self.fixed_loads().iter().all(|load| needed(load) <= self.usable(load.seat, scale))
+    }
+
+    /// What of each device's parts is fixed there.
+    pub(super) fn fixed_loads(&self) -> Vec<Load> {
+        let (layers, costs) = (&self.inventory.layers, self.costs());
+        let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
+        for (seat, run) in &self.fixed.stages {
+            let load = loads.entry(*seat).or_insert_with(|| Load::of(*seat));
+            load.layers = run.clone();
+            for layer in &layers[run.clone()] {
+                load.feed_forward = load.feed_forward.saturating_add(layer.shared());
+                load.seconds += costs.attention(&self.seats[*seat], layer);
+                load.seconds += costs.shared(&self.seats[*seat], layer);
+            }
+        }
+        for owner in &self.fixed.owners {
+            let load = loads.entry(owner.seat).or_insert_with(|| Load::of(owner.seat));
+            load.add(owner, &layers[owner.layer]);
+            load.seconds += costs.experts(&self.seats[owner.seat], &layers[owner.layer], owner.experts.len());
+        }
+        loads.into_values().collect()
+    }
+
+    /// What a device has for parts that are not fixed elsewhere, memory counting `scale` times.
     pub(super) fn room(&self, seat: usize, scale: f64) -> Room {
-        let Seat { usable, node, .. } = self.seats[seat];
-        let usable = if scale > 1.0 { (usable.max(1) as f64 * scale) as u64 } else { usable };
+        let bytes = self.room_in_all(seat, scale).saturating_sub(self.held[seat]);
+        Room { bytes, node: self.seats[seat].node }
+    }
+
+    /// What a device has for parts, blocks that are fixed there among them.
+    pub(super) fn room_in_all(&self, seat: usize, scale: f64) -> u64 {
         let inventory = &self.inventory;
         let embedding = if inventory.embedding_everywhere { self.charged(inventory.embedding) } else { 0 };
         let used = [self.floor, self.activations, embedding].into_iter().fold(0, u64::saturating_add);
-        Room { bytes: usable.saturating_sub(used), node }
+        self.usable(seat, scale).saturating_sub(used)
     }
 
-    /// Whole layers, with embedding and head.
+    /// Whole layers, with embedding and head; without blocks that are fixed.
     pub(super) fn whole_layers(&self) -> Parts {
-        self.parts(|at| self.inventory.layers[at].feed_forward())
+        self.parts(|at| {
+            let layer = &self.inventory.layers[at];
+            let (n, each) = layer.blocks();
+            let open = n.saturating_sub(self.fixed.count(at));
+            layer.shared().saturating_add(each.saturating_mul(open as u64))
+        })
     }
 
     /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
@@ -260,11 +353,15 @@ impl<'a> Problem<'a> {
         Parts::new(together, shared)
     }
 
-    /// Every expert, or dense block, one by one.
+    /// Every expert, or dense block, one by one; those that are fixed take nothing.
     pub(super) fn every_expert(&self) -> Parts {
-        let sizes = self.inventory.layers.iter().flat_map(|layer| {
+        let sizes = self.inventory.layers.iter().enumerate().flat_map(|(at, layer)| {
             let (n, each) = layer.blocks();
-            std::iter::repeat_n(self.charged(each), n)
+            let mut sizes = vec![self.charged(each); n];
+            for owner in self.fixed.of_layer(at) {
+                sizes[owner.experts.clone()].fill(0);
+            }
+            sizes
         });
         Parts::new(sizes, 0)
     }

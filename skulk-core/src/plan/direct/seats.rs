@@ -10,6 +10,7 @@ use crate::plan::cluster::{Accelerator, Node, Role, Vendor};
 use crate::plan::devices::{self, Speed};
 use crate::plan::memory::{Usable, VRAM_SHARE, scale, usable_memory, usable_ram};
 use crate::plan::strictness::Strictness;
+use crate::plan::target::Target;
 
 /// Bytes a second of a disk that nobody measured: what solid-state ones commonly reach.
 const DISK: f64 = 3e9;
@@ -96,21 +97,24 @@ fn unknown(it: &Accelerator) -> Option<String> {
 }
 
 /// The devices of a node on which plans place the card's model: one for each memory, as what several reach is there
-/// only once. None when no backend of the node is on the card, or its memory is not known.
+/// only once, and that is one that is `wanted`, where there is such. None when no backend of the node is on the card, or
+/// its memory is not known.
 pub(in crate::plan) fn of_node(
     at: usize,
     node: &Node,
     card: &ModelCard,
     kv: KvTypes,
     strictness: Strictness,
+    wanted: &[&Target],
 ) -> Vec<Seat> {
+    let is_wanted = |seat: &Seat| wanted.iter().any(|it| it.is_on(&node.id, seat.backend.as_deref()));
     let is_apples =
         |seat: &Seat| seat.beside && node.accelerators.iter().any(|it| it.vendor == Vendor::Apple);
     // Apple's graphics come first; else what reads faster, the processor before what reads as fast, and what the
     // card prefers.
     let is_better = |a: &Seat, b: &Seat| {
         let by_rate = is_apples(a).cmp(&is_apples(b)).then(a.rate.total_cmp(&b.rate));
-        match by_rate.then(b.beside.cmp(&a.beside)) {
+        match is_wanted(a).cmp(&is_wanted(b)).then(by_rate).then(b.beside.cmp(&a.beside)) {
             Ordering::Equal => {
                 let both = [&a.backend, &b.backend].into_iter().flatten().cloned().collect();
                 resolve(card, kv, &both) == a.backend

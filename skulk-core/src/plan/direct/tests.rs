@@ -22,15 +22,15 @@ fn gpu(gib: u64) -> Accelerator {
     device.vram_total_bytes(gib * GIB).vram_used_bytes(0)
 }
 
-fn memory_node(id: &str, gib: u64) -> Node {
+pub(super) fn memory_node(id: &str, gib: u64) -> Node {
     Node::new(id).backends(["skulk-cpu"]).memory(gib * GIB, 2 * gib * GIB)
 }
 
-fn gpu_node(id: &str, vram: u64, ram: u64) -> Node {
+pub(super) fn gpu_node(id: &str, vram: u64, ram: u64) -> Node {
     memory_node(id, ram).backends(["skulk-cpu", "skulk-wgpu-vulkan:0"]).accelerator(gpu(vram))
 }
 
-fn mesh(nodes: Vec<Node>) -> Cluster {
+pub(super) fn mesh(nodes: Vec<Node>) -> Cluster {
     Cluster::mesh(nodes, LinkSpeed::new(1e-4, 1e9))
 }
 
@@ -311,7 +311,7 @@ fn the_context_is_limited_by_what_is_least() {
 }
 
 /// A cluster of up to nine nodes of every kind, whole or star-shaped.
-fn clusters() -> impl Strategy<Value = Cluster> {
+pub(super) fn clusters() -> impl Strategy<Value = Cluster> {
     let node = (1u64..40, 0u64..30, 0usize..10, 1u64..50);
     (prop::collection::vec(node, 1..9), any::<bool>()).prop_map(|(nodes, star)| {
         let made = |(at, (ram, vram, kind, speed)): (usize, (u64, u64, usize, u64))| {
@@ -336,7 +336,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     })
 }
 
-fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
+pub(super) fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
     (1u64..60, 1usize..40, 0usize..20, 0usize..40).prop_map(|(gib, layers, experts, joined)| {
         if experts == 0 {
             return (card(gib, layers), None);
@@ -353,7 +353,7 @@ fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
     })
 }
 
-fn request(inventory: Option<Inventory>, min_nodes: usize) -> Request {
+pub(super) fn request(inventory: Option<Inventory>, min_nodes: usize) -> Request {
     let request = Request::default().min_nodes(min_nodes);
     match inventory {
         Some(inventory) => request.inventory(inventory),
@@ -535,6 +535,19 @@ fn experts_apart_cost_more_than_their_mean() {
     assert_eq!(prompt.tokens, 512);
     assert!(prompt.seconds > report.estimate.unwrap().seconds());
     assert!(prompt.link_seconds > 0.0);
+}
+
+#[test]
+fn ranges_of_experts_on_one_device_are_computed_one_after_the_other() {
+    let (card, inventory) = deepseek();
+    let cluster = mesh(vec![memory_node("a", 640), memory_node("b", 640)]);
+    let request = Request::default().inventory(inventory.clone());
+    let seconds = |ranges: &[std::ops::Range<usize>]| {
+        let rules = Placement::builder(&inventory).engine("cpu@a");
+        let rules = ranges.iter().fold(rules, |rules, range| rules.experts(0..61, range.clone(), "cpu@b"));
+        Planner::price(&card, &cluster, &request, &rules.build().unwrap()).unwrap().0.seconds()
+    };
+    assert!((seconds(&[0..64, 128..192]) / seconds(&[0..128]) - 1.0).abs() < 1e-12);
 }
 
 #[test]

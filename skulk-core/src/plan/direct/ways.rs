@@ -97,7 +97,7 @@ impl Refused<'_> {
 
     fn from_disk(&self) -> Option<String> {
         let request = self.problem.request.clone().from_disk(true);
-        let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new());
+        let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new()).ok()?;
         let best = search(&problem, 1.0, usize::MAX).best?;
         best.disk
             .map(|_| format!("feed-forward weights from disk, {:.2} tok/s", best.estimate.tokens_per_second))
@@ -111,8 +111,8 @@ impl Refused<'_> {
 
     fn with_more_memory(&self) -> Option<String> {
         let over: Vec<&NodeReport> = self.closest.iter().filter(|node| node.over() > 0).collect();
-        let (mut richer, _) =
-            Problem::new(self.problem.card, self.cluster, self.problem.request, &mut Vec::new());
+        let Problem { card, request, .. } = self.problem;
+        let (mut richer, _) = Problem::new(card, self.cluster, request, &mut Vec::new()).ok()?;
         // Margins are rounded up for each layer and expert, in all only once.
         let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
         for device in &over {

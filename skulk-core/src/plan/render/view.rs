@@ -129,6 +129,9 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     if let (Transport::Direct, Some(first)) = (report.transport, first) {
         facts.push(("coordinator", name(first.node.as_str())));
     }
+    if !report.fixed.is_empty() {
+        facts.push(("by hand", prose(&report.fixed.join("; "))));
+    }
     facts.push(("context", context(report)));
     if let Some(estimate) = &report.estimate {
         facts.push(("estimate", breakdown(estimate)));
