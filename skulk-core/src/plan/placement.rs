@@ -33,6 +33,7 @@ pub struct Placement {
     pub(super) addresses: BTreeMap<NodeId, String>,
     pub(super) budgets: Vec<Budget>,
     pub(super) context_tokens: Option<u64>,
+    pub(super) sessions: Option<usize>,
     pub(super) kv: KvTypes,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
@@ -57,6 +58,7 @@ impl Placement {
             addresses: BTreeMap::new(),
             budgets: Vec::new(),
             context_tokens: None,
+            sessions: None,
             kv: KvTypes::default(),
             context_limit: None,
             card: None,
@@ -173,6 +175,12 @@ impl Placement {
     /// `None`: nobody planned it, or it was read from an MLX instance, which does not say.
     pub fn context_tokens(&self) -> Option<u64> {
         self.context_tokens
+    }
+
+    /// Sessions for each of which a plan reserves keys and values: as many as [`Model::load`](crate::Model::load) lets
+    /// generate at once, unless its options ask for fewer. `None`: nobody planned it, or it was read from an MLX instance.
+    pub fn sessions(&self) -> Option<usize> {
+        self.sessions
     }
 
     /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types.

@@ -92,7 +92,7 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
             device: seat.device.clone(),
             layers: load.layers.clone(),
             experts: load.experts,
-            bytes: problem.bytes(&load.layers, load.feed_forward),
+            bytes: problem.bytes(load.seat, &load.layers, load.feed_forward),
             usable: seat.usable,
             seconds_per_token: Some(load.seconds),
         }
@@ -253,6 +253,7 @@ pub(super) fn placement(
         experts,
         budgets,
         context_tokens: Some(problem.request.context_tokens),
+        sessions: Some(problem.request.sessions),
         kv: problem.request.kv,
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
@@ -326,7 +327,7 @@ pub(super) fn refusal(
                 );
                 would_fit = what_would_fit(problem, cluster, &nodes);
             }
-            None if problem.whole_layers().overflow() => {
+            None if problem.whole_layers(&[]).overflow() => {
                 message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
             }
             None => {
@@ -402,7 +403,8 @@ fn what_would_fit(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepor
 fn fits_with_more(problem: &Problem<'_>, cluster: &Cluster, over: &[&NodeReport]) -> bool {
     let (mut richer, _) = Problem::new(problem.card, cluster, problem.request, &mut Vec::new());
     // Margins are rounded up for each layer and expert, in all only once.
-    let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
+    let experts = richer.inventory.layers.iter().map(|layer| layer.blocks().0).sum::<usize>();
+    let rounding = (experts + richer.inventory.layers.len()) as u64;
     for device in over {
         let ids = &richer.ids;
         let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;

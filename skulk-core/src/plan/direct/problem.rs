@@ -8,6 +8,7 @@ use super::cost::Costs;
 use super::drawn::Drawn;
 use super::fill::{Parts, Room};
 use super::seats::{self, Seat};
+use crate::arch::{CHUNK, step_rows};
 use crate::card::{ModelCard, bits_in};
 use crate::kv_type::KvTypes;
 use crate::plan::backend::serves;
@@ -22,11 +23,18 @@ use crate::plan::strictness::Strictness;
 /// Bits of a weight where the name of the quantization says none.
 pub(super) const UNKNOWN_BITS: f64 = 16.0;
 
-/// Rows that pass through the layers together, and buffers of the width of a row that it takes.
-const ACTIVATION_ROWS: u64 = 256;
-const ACTIVATION_BUFFERS: u64 = 8;
-/// What is kept free on top of counted weights, in percent.
-const COUNTED_MARGIN: u64 = 5;
+/// Buffers of the width of a row that rows pass through, of other software's engines and of this library's.
+const BUFFERS: u64 = 8;
+const OWN_BUFFERS: u64 = 16;
+/// What is kept free on top of weights that were not counted for this library's engines, which hold them as they are stored,
+/// and of counted ones for others, in percent.
+const MARGIN: u64 = 5;
+/// Rows whose logits are computed at a time.
+const LOGIT_ROWS: u64 = 8;
+/// Bytes of threads, buffers and programs of an engine of this library, whatever the model.
+const RUNTIME: u64 = 4 << 20;
+/// Bytes of a tokenizer, for each token.
+const TOKENIZER: u64 = 220;
 
 /// Everything that arranging looks at. Nodes have indices in the order of their names.
 pub(super) struct Problem<'a> {
@@ -41,12 +49,56 @@ pub(super) struct Problem<'a> {
     pub(super) inventory: Cow<'a, Inventory>,
     pub(super) links: Links,
     drawn: Drawn,
+    own: Margins,
+    foreign: Margins,
+}
+
+/// What a device takes beside weights, keys and values.
+#[derive(Debug, Clone, Copy)]
+struct Margins {
     /// Percent of weights that are kept free on top of them.
-    margin: u64,
-    /// Bytes that each device in use keeps free.
+    weights: u64,
+    /// Bytes that are kept free.
     floor: u64,
-    /// Bytes of rows on each device in use.
+    /// Bytes of rows, and what computing them takes.
     activations: u64,
+}
+
+impl Margins {
+    /// Of this library's engines.
+    fn own(inventory: &Inventory, row: u64, request: &Request) -> Self {
+        let step_row =
+            if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
+        let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
+        let rows = step_rows(CHUNK, request.sessions) as u64;
+        Self {
+            weights: if inventory.exact || request.strictness == Strictness::Relaxed { 0 } else { MARGIN },
+            floor: inventory.vocabulary.saturating_mul(TOKENIZER).saturating_add(RUNTIME),
+            activations: step_row.saturating_mul(rows).saturating_add(logits),
+        }
+    }
+
+    /// Of other software's, as MLX takes it.
+    fn foreign(card: &ModelCard, inventory: &Inventory, row: u64, strictness: Strictness) -> Self {
+        let weights = match strictness {
+            Strictness::Relaxed => 0,
+            Strictness::Safe | Strictness::Force if inventory.exact => MARGIN,
+            Strictness::Safe | Strictness::Force => {
+                ((memory::overhead(card, strictness) - 1.0) * 100.0).round() as u64
+            }
+        };
+        let activations = row.saturating_mul(CHUNK as u64 * BUFFERS);
+        Self { weights, floor: memory::OVERHEAD_FLOOR, activations }
+    }
+
+    /// What weights take with what is kept free for them.
+    fn charged(&self, weights: u64) -> u64 {
+        weights.saturating_add(self.beside(weights))
+    }
+
+    fn beside(&self, weights: u64) -> u64 {
+        u64::try_from((u128::from(weights) * u128::from(self.weights)).div_ceil(100)).unwrap_or(u64::MAX)
+    }
 }
 
 impl<'a> Problem<'a> {
@@ -126,13 +178,6 @@ impl<'a> Problem<'a> {
             true => inventory,
             false => Cow::Owned(inventory.into_owned().keeping(request.kv)),
         };
-        let margin = match request.strictness {
-            Strictness::Relaxed => 0,
-            Strictness::Safe | Strictness::Force if inventory.exact => COUNTED_MARGIN,
-            Strictness::Safe | Strictness::Force => {
-                ((memory::overhead(card, request.strictness) - 1.0) * 100.0).round() as u64
-            }
-        };
         let row = inventory.row_of(card);
         let problem = Self {
             card,
@@ -145,10 +190,9 @@ impl<'a> Problem<'a> {
             addresses: nodes.iter().map(|node| node.address.as_deref()).collect(),
             roles: nodes.iter().map(|node| node.role).collect(),
             seats,
+            own: Margins::own(&inventory, row, request),
+            foreign: Margins::foreign(card, &inventory, row, request.strictness),
             inventory,
-            margin,
-            floor: memory::OVERHEAD_FLOOR,
-            activations: row.saturating_mul(ACTIVATION_ROWS * ACTIVATION_BUFFERS),
         };
         (problem, pending)
     }
@@ -185,16 +229,23 @@ impl<'a> Problem<'a> {
 
     /// Keys and values of so many tokens of each session.
     pub(super) fn kept(&self, layer: &LayerBytes, tokens: u64) -> u64 {
-        layer.kv(tokens).saturating_mul(self.request.sessions.max(1) as u64)
+        layer.kept(tokens, self.rows() as u64).saturating_mul(self.request.sessions.max(1) as u64)
     }
 
-    /// What weights take with their margin.
-    pub(super) fn charged(&self, weights: u64) -> u64 {
-        weights.saturating_add(self.margin_of(weights))
+    /// Rows of a step.
+    fn rows(&self) -> usize {
+        step_rows(CHUNK, self.request.sessions)
     }
 
-    fn margin_of(&self, weights: u64) -> u64 {
-        u64::try_from((u128::from(weights) * u128::from(self.margin)).div_ceil(100)).unwrap_or(u64::MAX)
+    /// What these devices take beside: those that have not said what they run as much as other software.
+    fn margins(&self, seats: &[usize]) -> &Margins {
+        let is_own = |seat: &usize| self.seats[*seat].engine() == Some("skulk");
+        if seats.iter().all(is_own) { &self.own } else { &self.foreign }
+    }
+
+    /// What weights take on these devices, with what is kept free for them.
+    pub(super) fn charged(&self, seats: &[usize], weights: u64) -> u64 {
+        self.margins(seats).charged(weights)
     }
 
     /// What a device has for parts, memory counting `scale` times.
@@ -202,20 +253,21 @@ impl<'a> Problem<'a> {
         let Seat { usable, node, .. } = self.seats[seat];
         let usable = if scale > 1.0 { (usable.max(1) as f64 * scale) as u64 } else { usable };
         let inventory = &self.inventory;
-        let embedding = if inventory.embedding_everywhere { self.charged(inventory.embedding) } else { 0 };
-        let used = [self.floor, self.activations, embedding].into_iter().fold(0, u64::saturating_add);
+        let margins = self.margins(&[seat]);
+        let embedding = if inventory.embedding_everywhere { margins.charged(inventory.embedding) } else { 0 };
+        let used = [margins.floor, margins.activations, embedding].into_iter().fold(0, u64::saturating_add);
         Room { bytes: usable.saturating_sub(used), node }
     }
 
-    /// Whole layers, with embedding and head.
-    pub(super) fn whole_layers(&self) -> Parts {
-        self.parts(|at| self.inventory.layers[at].feed_forward())
+    /// Whole layers, with embedding and head, as these devices take them.
+    pub(super) fn whole_layers(&self, seats: &[usize]) -> Parts {
+        self.parts(seats, |at| self.inventory.layers[at].feed_forward())
     }
 
     /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
     /// mixture's block beside its experts stays.
-    pub(super) fn attention_only(&self) -> Parts {
-        self.parts(|at| self.inventory.layers[at].shared())
+    pub(super) fn attention_only(&self, seats: &[usize]) -> Parts {
+        self.parts(seats, |at| self.inventory.layers[at].shared())
     }
 
     /// The layers before which stages can begin, the first one among them.
@@ -225,7 +277,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Parts of one layer, or of all that are in one stage.
-    fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
+    fn parts(&self, seats: &[usize], feed_forward: impl Fn(usize) -> u64) -> Parts {
         let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
         // Where all stages hold it, no device has room for it.
         let embedding = if self.inventory.embedding_everywhere { &0 } else { embedding };
@@ -241,7 +293,7 @@ impl<'a> Problem<'a> {
                     weights = weights.saturating_add(*embedding);
                 }
             }
-            self.charged(weights).saturating_add(self.kept(layer, self.request.context_tokens))
+            self.charged(seats, weights).saturating_add(self.kept(layer, self.request.context_tokens))
         });
         let mut together: Vec<u64> = Vec::new();
         for (size, layer) in sizes.zip(layers) {
@@ -255,16 +307,16 @@ impl<'a> Problem<'a> {
     }
 
     /// Every expert, or dense block, one by one.
-    pub(super) fn every_expert(&self) -> Parts {
+    pub(super) fn every_expert(&self, seats: &[usize]) -> Parts {
         let sizes = self.inventory.layers.iter().flat_map(|layer| {
             let (n, each) = layer.blocks();
-            std::iter::repeat_n(self.charged(each), n)
+            std::iter::repeat_n(self.charged(seats, each), n)
         });
         Parts::new(sizes, 0)
     }
 
     /// The bytes of a device by kind: its stage's layers, and feed-forward blocks of so many bytes.
-    pub(super) fn bytes(&self, layers: &Range<usize>, feed_forward: u64) -> Bytes {
+    pub(super) fn bytes(&self, seat: usize, layers: &Range<usize>, feed_forward: u64) -> Bytes {
         let inventory = &*self.inventory;
         let held = &inventory.layers[layers.clone()];
         let mut attention = held.iter().map(|layer| layer.attention).fold(0, u64::saturating_add);
@@ -276,12 +328,13 @@ impl<'a> Problem<'a> {
             attention = attention.saturating_add(inventory.head);
         }
         let kv = held.iter().map(|layer| self.kept(layer, self.request.context_tokens));
+        let margins = self.margins(&[seat]);
         Bytes {
             attention,
             feed_forward,
             kv_cache: kv.fold(0, u64::saturating_add),
-            activations: self.activations,
-            headroom: self.margin_of(attention.saturating_add(feed_forward)).saturating_add(self.floor),
+            activations: margins.activations,
+            headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(margins.floor),
         }
     }
 }
