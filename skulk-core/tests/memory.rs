@@ -53,18 +53,15 @@ static ALLOCATOR: Counting = Counting;
 /// how large they get at most.
 const SMALL: u64 = 8 << 20;
 
-/// Memory that this process holds, once what ends has given its own back.
-fn held() -> usize {
-    let mut before = HELD.load(Ordering::Relaxed);
-    for _ in 0..100 {
-        std::thread::sleep(Duration::from_millis(10));
-        let now = HELD.load(Ordering::Relaxed);
-        if now == before {
-            break;
+/// Waits until what is dropped has given its memory back, which threads do that end by themselves.
+fn until_free(before: usize) {
+    const NEARLY: usize = 256 << 10;
+    for _ in 0..3000 {
+        if HELD.load(Ordering::Relaxed) <= before + NEARLY {
+            return;
         }
-        before = now;
+        std::thread::sleep(Duration::from_millis(10));
     }
-    before
 }
 
 fn machine() -> Cluster {
@@ -95,7 +92,7 @@ fn comes_true(path: &Path, request: &Request) {
     let placement = planned(path, request);
     let bytes = placement.report().unwrap().nodes[0].bytes;
     let checkpoint = open_checkpoint(path).unwrap();
-    let before = held();
+    let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let model = Model::load(&*checkpoint, &placement, &LoadOptions::default()).unwrap();
     let stage = &model.stages()[0];
@@ -118,6 +115,8 @@ fn comes_true(path: &Path, request: &Request) {
     );
     assert!(used <= planned, "{what}: {planned} planned, {used} used");
     assert!(planned <= used / 20 * 21 + SMALL, "{what}: {planned} planned, {used} used");
+    drop((model, checkpoint));
+    until_free(before);
 }
 
 fn fixtures() -> Vec<PathBuf> {

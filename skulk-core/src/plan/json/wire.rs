@@ -58,7 +58,7 @@ wire! {
         experts: Vec<Experts>;
         context_tokens: Option<u64>, max ALL;
         #[serde(skip_serializing_if = "Option::is_none")]
-        sessions: Option<usize>, max ALL;
+        sessions: Option<usize>, max LARGEST;
         #[serde(skip_serializing_if = "Kept::is_default")]
         keys: Kept;
         #[serde(skip_serializing_if = "Kept::is_default")]
