@@ -123,10 +123,12 @@ options! {
         kv: KvType => options.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
         kv_values: KvType => options.kv.get_or_insert_default().values = kv_values,
-        /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
-        /// whose reader does not read do not count.
-        sessions: usize => options.sessions = sessions,
-        /// Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
+        /// Sessions that generate at the same time, in steps together: by default as many as a placement was planned for,
+        /// else 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read
+        /// do not count.
+        sessions: usize => options.sessions = Some(sessions),
+        /// Bytes that keys and values of all sessions may take; by default what a placement was planned with, else what
+        /// sessions need. What is left keeps
         /// conversations that rest, and the beginnings of prompts, so that they need not be computed again.
         kv_memory: ByteSize => options.kv_memory = Some(kv_memory),
         /// What happens to a session when that memory is full: `wait` (the default) gives up what resting sessions hold,

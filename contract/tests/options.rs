@@ -63,7 +63,7 @@ fn each_language_spells_names_in_its_own_way() {
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
         (options.sessions, options.kv_memory, options.when_full),
-        (3, Some(ByteSize(4_000_000)), WhenFull::Evict)
+        (Some(3), Some(ByteSize(4_000_000)), WhenFull::Evict)
     );
     assert_eq!(refused(load(&snake)).hint(), Some("`prefillChunk` is the closest option"));
 }

@@ -8,6 +8,7 @@ mod config;
 mod ffn;
 mod gguf;
 mod huggingface;
+mod kept;
 #[cfg(feature = "bench-internals")]
 pub(crate) mod listed;
 mod mixer;
@@ -15,11 +16,13 @@ mod names;
 mod recurrent;
 mod rope;
 mod sharing;
+mod step;
 mod streams;
 mod window;
 
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
+pub(crate) use kept::{CHUNK, PAGE, kept_positions, step_rows};
 pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};
@@ -28,6 +31,7 @@ pub(crate) use recurrent::MOST_CONVOLVED;
 pub(crate) use recurrent::STATES_HELD;
 pub use recurrent::{Interleaved, KeyHeads, RecurrentGate, RecurrentRule, RecurrentSpec, StoredDecay};
 pub use rope::{RopeLayout, RopeScaling, RopeSpec};
+pub(crate) use step::RowWidths;
 pub use streams::StreamsSpec;
 pub use window::Window;
 

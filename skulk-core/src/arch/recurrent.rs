@@ -3,8 +3,8 @@
 use super::{MAX_SIZE, invalid, size};
 use crate::error::Result;
 
-/// States that a sequence holds at most, but for what a step of several rows takes on its way.
-pub(crate) const STATES_HELD: u64 = 4;
+/// States that a sequence holds at most: four, and one more while a prompt passes.
+pub(crate) const STATES_HELD: u64 = 5;
 /// States are kept with so many values together, the last ones filled up.
 pub(crate) const STATE_LANES: usize = 16;
 /// The most positions that channels are convolved over.

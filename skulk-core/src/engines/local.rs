@@ -1,6 +1,6 @@
 //! What is this machine? As a node for plans.
 
-use super::{devices, measure};
+use super::{arithmetic, devices, measure};
 use crate::engine::DeviceInfo;
 use crate::ids::EngineId;
 use crate::plan::backend::tag_of;
@@ -11,9 +11,9 @@ impl Node {
     /// reaches them; of a GPU that several reach, the best. Devices that are software are left out.
     ///
     /// Available memory is what programs can get without swapping, a container's limit considered; on macOS
-    /// all that is not wired, anonymous or compressed, as the GPU can have it. How fast all cores together read it is
-    /// measured once for the process, which takes about a tenth of a second; builds without optimisation leave that
-    /// out. How fast GPUs are, plans look up by their names. A GPU's own memory is known
+    /// all that is not wired, anonymous or compressed, as the GPU can have it. How fast all cores together read it, and
+    /// compute the products of prompts, is measured once for the process, which takes about a tenth of a second; builds
+    /// without optimisation leave that out. How fast GPUs are, plans look up by their names. A GPU's own memory is known
     /// of AMD's on Linux and of NVIDIA's on Linux and Windows; plans leave out GPUs of unknown memory.
     pub fn local() -> Self {
         let gpus =
@@ -24,6 +24,7 @@ impl Node {
         node.memory = memory();
         node.bytes_per_second =
             node.memory.and_then(|memory| measure::bytes_per_second(memory.ram_available));
+        node.operations_per_second = arithmetic::operations_per_second();
         node.cores = std::thread::available_parallelism().ok().map(usize::from);
         node.accelerators = gpus
             .iter()

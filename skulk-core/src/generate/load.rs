@@ -13,7 +13,7 @@ use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
 use super::services::{self, Services};
 use super::stages::Stages;
-use crate::arch::ArchSpec;
+use crate::arch::{ArchSpec, step_rows};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Progress, Shard, ShardSpec};
@@ -92,9 +92,8 @@ fn assemble(
             Error::argument("prefill_chunk", message).with_hint("leave the option out for its default")
         );
     }
-    let sessions = sessions(options)?;
-    // A step has room for a prompt's chunk beside the others' tokens.
-    let rows = prefill_chunk.saturating_add(sessions - 1);
+    let sessions = sessions(&placement, options)?;
+    let rows = step_rows(prefill_chunk, sessions);
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = Building::start(checkpoint, &options.cancel)?;
 
@@ -113,7 +112,8 @@ fn assemble(
         let mut spec = ShardSpec::new(Arc::clone(&arch), stage.layers.clone(), context, rows, kv)?;
         spec.kv_memory = kv_memory(options, stage, arch.n_layers());
         spec.ffn = services.plan.clone();
-        let (shard, mut info) = load_stage(&engine_of(stage)?, &engines, &spec, checkpoint, &cx)?;
+        let (shard, mut info) =
+            load_stage((&engine_of(stage)?, placement.sessions()), &engines, spec, checkpoint, &cx)?;
         services.tell(&mut info);
         shards.push(shard);
         stages.push(info);
@@ -156,15 +156,21 @@ fn assemble(
     })
 }
 
-/// Sessions that take part in steps.
-fn sessions(options: &LoadOptions) -> Result<usize> {
+/// Sessions that take part in steps: as many as the options ask for, or else as were planned.
+fn sessions(placement: &Placement, options: &LoadOptions) -> Result<usize> {
     const MOST: usize = 4096;
-    if (1..=MOST).contains(&options.sessions) {
-        return Ok(options.sessions);
+    let (most, whose) = match placement.sessions() {
+        Some(planned) if planned < MOST => (planned, ", which the placement was planned for"),
+        _ => (MOST, ""),
+    };
+    let default = placement.sessions().unwrap_or(LoadOptions::DEFAULT_SESSIONS).min(most);
+    let asked = options.sessions.unwrap_or(default);
+    if (1..=most).contains(&asked) {
+        return Ok(asked);
     }
-    let message = format!("expected 1 to {MOST} sessions at a time, found {}", options.sessions);
+    let message = format!("expected 1 to {most} sessions at a time{whose}, found {asked}");
     Err(Error::argument("sessions", message)
-        .with_hint("give a number in that range, or leave the option out"))
+        .with_hint("give a number in that range, plan for as many, or leave the option out"))
 }
 
 /// A stage's part of the memory for keys and values, by its layers.
@@ -173,10 +179,12 @@ fn kv_memory(options: &LoadOptions, stage: &Stage, n_layers: usize) -> Option<By
     options.kv_memory.map(|most| ByteSize(u64::try_from(share(most)).unwrap_or(u64::MAX)))
 }
 
+/// A stage on its engine. Keys and values of as many sessions as were planned have room, and no more, unless options say
+/// what they may take.
 fn load_stage(
-    id: &EngineId,
+    (id, planned): (&EngineId, Option<usize>),
     engines: &[Arc<dyn Engine>],
-    spec: &ShardSpec,
+    mut spec: ShardSpec,
     checkpoint: &dyn Checkpoint,
     cx: &LoadCx<'_>,
 ) -> Result<(Box<dyn Shard>, StageInfo)> {
@@ -184,8 +192,10 @@ fn load_stage(
         Error::new(ErrorKind::PlacementInvalid, format!("the placement names engine `{id}`"))
             .with_hint("add that engine to the load options")
     })?;
-    let estimate = engine.estimate(spec, checkpoint)?;
-    let shard = engine.load(spec, checkpoint, cx)?;
+    let estimate = engine.estimate(&spec, checkpoint)?;
+    let all = |n: usize| ByteSize(estimate.kv_cache.bytes().saturating_mul(n as u64));
+    spec.kv_memory = spec.kv_memory.or(planned.map(all));
+    let shard = engine.load(&spec, checkpoint, cx)?;
     let info = StageInfo {
         engine: engine.id().clone(),
         device: engine.capabilities().device.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::arch::CHUNK;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::card::ModelCard;
@@ -83,11 +84,12 @@ pub struct LoadOptions {
     /// How keys and values are kept, in no more memory than a placement was planned with; `None`: as the
     /// [placement](Placement::kv) says, in half precision without a plan.
     pub kv: Option<KvTypes>,
-    /// Sessions that generate at the same time, in steps together; others wait for their turn. Those whose reader does
-    /// not read do not count.
-    pub sessions: usize,
-    /// The most that keys and values of all sessions may take, over all stages by their layers; `None`: sessions take
-    /// what they need. Of conversations that rest, and of prompts that may come again, is kept what fits; without a limit
+    /// Sessions that generate at the same time, in steps together, no more than a placement was planned for; others wait for
+    /// their turn. Those whose reader does not read do not count. `None`: as many as the [plan](Placement::sessions) is
+    /// for, without a plan [`DEFAULT_SESSIONS`](Self::DEFAULT_SESSIONS).
+    pub sessions: Option<usize>,
+    /// The most that keys and values of all sessions may take, over all stages by their layers; `None`: what the
+    /// [plan](Placement::sessions) reserves, without a plan what sessions need. Of conversations that rest, and of prompts that may come again, is kept what fits; without a limit
     /// as much as one session of full length needs.
     pub kv_memory: Option<ByteSize>,
     /// What happens to a session when that memory is full.
@@ -120,9 +122,9 @@ impl Default for LoadOptions {
             connect: crate::remote::ConnectOptions::default(),
             node: NodeId::new(NodeId::LOCAL),
             context: None,
-            prefill_chunk: 256,
+            prefill_chunk: CHUNK,
             kv: None,
-            sessions: 16,
+            sessions: None,
             kv_memory: None,
             when_full: WhenFull::default(),
             card: None,
@@ -153,7 +155,7 @@ setters!(LoadOptions {
     /// Keeps keys and values like this.
     kv: impl Into<KvTypes> => Some(kv.into());
     /// Lets so many sessions generate at the same time.
-    sessions: usize;
+    sessions: usize => Some(sessions);
     /// Gives keys and values no more than this.
     kv_memory: ByteSize => Some(kv_memory);
     /// Does this when that is full.
@@ -171,6 +173,8 @@ setters!(LoadOptions {
 impl LoadOptions {
     /// The context that long-context models get unless asked for more.
     pub const DEFAULT_CONTEXT: usize = 4096;
+    /// Sessions that generate at the same time unless asked for others.
+    pub const DEFAULT_SESSIONS: usize = 16;
 
     /// Adds an engine that may be named.
     #[must_use]

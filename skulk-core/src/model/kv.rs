@@ -1,7 +1,7 @@
 //! How much do a shard's layers keep of a sequence? Groups of layers that see equally far, and their bytes.
 
 use super::pages::GroupSpec;
-use crate::arch::{Mixer, STATES_HELD, Window};
+use crate::arch::{Mixer, STATES_HELD, Window, kept_positions};
 use crate::engine::ShardSpec;
 use crate::engine::backend::{PAGE, PageSpec};
 
@@ -92,8 +92,6 @@ fn group(list: &mut Vec<GroupSpec>, window: Option<Window>, state: bool, bytes: 
 
 /// Pages of a group that one sequence of `context` positions has at most, in steps of up to `max_rows` rows.
 fn most_pages(window: Option<Window>, context: usize, max_rows: usize) -> u64 {
-    let all = context.div_ceil(PAGE);
-    // The first row of a step still sees `window - 1` positions before it, from some place in a page on.
-    let seen = |window: Window| (window.size() - 1).saturating_add(max_rows).div_ceil(PAGE) + 1;
-    window.map_or(all, |window| seen(window).min(all)) as u64
+    let window = window.map(|window| window.size() as u64);
+    kept_positions(window, context as u64, max_rows as u64) / PAGE as u64
 }

@@ -5,7 +5,7 @@ use super::decoder::Decoder;
 use super::layer::Attention;
 use super::load::Loader;
 use super::workspace::Workspace;
-use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, LayerSpec, LayerTensor as T, RopeLayout};
+use crate::arch::{AttentionSpec, LatentSpec, LayerTensor as T, RopeLayout, RowWidths};
 use crate::engine::backend::{Attend, Backend, Choose, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -71,28 +71,21 @@ impl<B: Backend> Latent<B> {
 }
 
 impl<B: Backend> LatentRoom<B> {
-    /// Room for some layers' rows, which `buffer` makes; none where no layer needs it.
+    /// Room for rows of these widths, which `buffer` makes; none where no layer needs it.
     pub(super) fn new(
-        layers: &[LayerSpec],
+        widths: &RowWidths,
         buffer: impl Fn(usize) -> Result<B::Buffer>,
     ) -> Result<Option<Self>> {
-        let attentions = || layers.iter().filter_map(LayerSpec::attention);
-        let latent = || attentions().filter_map(|own| Some((own.latent?, own.query_width())));
-        let Some(width) = latent().map(|(_, width)| width).max() else { return Ok(None) };
-        let rank = latent().filter_map(|(latent, _)| latent.query_rank).max();
-        let own = || attentions().filter_map(AttentionSpec::own_index);
-        let widest = |of: fn(IndexSpec) -> usize| own().map(of).max();
-        let index = [
-            widest(|index| index.n_heads * index.head_dim),
-            widest(|index| index.head_dim),
-            widest(|index| index.n_heads),
-        ];
-        let index = match index {
-            [Some(query), Some(key), Some(weights)] => Some([buffer(query)?, buffer(key)?, buffer(weights)?]),
-            _ => None,
+        let [rank, width] = widths.latent;
+        if width == 0 {
+            return Ok(None);
+        }
+        let from = (rank > 0).then(|| buffer(rank)).transpose()?;
+        let index = match widths.index {
+            [0, ..] => None,
+            [query, key, weights] => Some([buffer(query)?, buffer(key)?, buffer(weights)?]),
         };
-        let (from, query) = (rank.map(&buffer).transpose()?, buffer(width)?);
-        Ok(Some(Self { from, query, index, chosen: B::Chosen::default() }))
+        Ok(Some(Self { from, query: buffer(width)?, index, chosen: B::Chosen::default() }))
     }
 }
 

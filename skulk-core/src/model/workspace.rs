@@ -6,7 +6,7 @@ use super::latent::LatentRoom;
 use super::layer::Layer;
 use super::recurrent::Room;
 use super::streams::StreamRoom;
-use crate::arch::{AttentionSpec, LayerSpec, RecurrentSpec};
+use crate::arch::RowWidths;
 use crate::engine::backend::{Backend, PAGE, Run, Spans};
 use crate::engine::{Logits, Segment, ShardSpec};
 use crate::error::{Error, Result};
@@ -90,64 +90,32 @@ impl<B: Backend> Decoder<B> {
     pub(super) fn workspace(&self) -> Result<Workspace<B>> {
         let (arch, rows) = (&self.spec.arch, self.spec.max_rows);
         let own = &arch.layers[self.spec.layers.clone()];
-        let widest = |of: fn(&LayerSpec) -> usize| own.iter().map(of).max().unwrap_or(0);
-        let attends = |of: fn(&AttentionSpec) -> usize| {
-            own.iter().filter_map(LayerSpec::attention).map(of).max().unwrap_or(0)
-        };
-        let q_width =
-            attends(
-                |a| if a.output_gate { a.query_width() } else { a.projected_width().max(a.output_width()) },
-            );
-        let kv_width = attends(AttentionSpec::kv_width);
-        let heads = attends(AttentionSpec::query_width);
-        let ffn_width = widest(|l| {
-            let shared = l.ffn.shared.map_or(0, |shared| shared.width);
-            l.ffn.width.max(shared).max(l.input.map_or(0, |input| input.width))
-        });
-        let gates = widest(|l| match l.attention() {
-            Some(own) if own.output_gate => own.query_width(),
-            Some(own) if own.head_gate => own.n_heads,
-            _ => 0,
-        });
-        let gated =
-            widest(|l| l.attention().filter(|own| own.output_gate).map_or(0, AttentionSpec::projected_width));
-        let attended = attends(|a| a.n_heads.saturating_mul(a.value_dim()));
-        let mixed = attended.max(widest(|l| l.recurrent().map_or(0, RecurrentSpec::value_width)));
-        let scored = own.iter().any(|l| l.ffn.shared.is_some_and(|shared| shared.gated));
+        let widths = RowWidths::of(arch, own);
         let recurrent: Vec<_> = self.layers.iter().filter_map(Layer::recurrent).collect();
         let rank = own.iter().filter_map(|l| l.recurrent()?.rank).max();
-        let n_experts = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_experts));
-        let bypass = widest(|l| l.bypass.unwrap_or(0));
-        let n_used = widest(|l| l.ffn.experts.map_or(0, |experts| experts.n_used));
         let buffer = |width| self.backend.buffer(rows, width);
         Ok(Workspace {
-            stream: self
-                .backend
-                .stream(rows, arch.hidden_size.max(heads).max(mixed).max(ffn_width).max(bypass))?,
+            stream: self.backend.stream(rows, widths.widest())?,
             x: buffer(arch.hidden_size)?,
             normed: buffer(arch.hidden_size)?,
             added: buffer(arch.hidden_size)?,
-            query: buffer(q_width)?,
-            key: buffer(kv_width)?,
-            value: buffer(kv_width)?,
-            attended: buffer(mixed)?,
+            query: buffer(widths.query)?,
+            key: buffer(widths.kv)?,
+            value: buffer(widths.kv)?,
+            attended: buffer(widths.mixed)?,
             streams: self.streams.as_ref().map(|ends| ends.room(&self.backend, &self.spec)).transpose()?,
-            bypass: (bypass > 0)
-                .then(|| Ok::<_, Error>([buffer(bypass)?, buffer(arch.hidden_size)?]))
+            bypass: (widths.bypass > 0)
+                .then(|| Ok::<_, Error>([buffer(widths.bypass)?, buffer(arch.hidden_size)?]))
                 .transpose()?,
-            inner: [buffer(ffn_width)?, buffer(ffn_width)?],
-            routing: (n_experts > 0)
-                .then(|| Ok((buffer(n_experts)?, self.backend.routes(rows, n_used)?)))
+            inner: [buffer(widths.inner)?, buffer(widths.inner)?],
+            routing: (widths.n_experts > 0)
+                .then(|| Ok((buffer(widths.n_experts)?, self.backend.routes(rows, widths.n_used)?)))
                 .transpose()?,
-            shared: own
-                .iter()
-                .any(|l| l.ffn.shared.is_some())
-                .then(|| buffer(arch.hidden_size))
-                .transpose()?,
-            gate: (gates > 0).then(|| buffer(gates)).transpose()?,
-            latent: LatentRoom::new(own, buffer)?,
-            gated: (gated > 0).then(|| buffer(gated)).transpose()?,
-            score: scored.then(|| buffer(1)).transpose()?,
+            shared: widths.shared.then(|| buffer(arch.hidden_size)).transpose()?,
+            gate: (widths.gates > 0).then(|| buffer(widths.gates)).transpose()?,
+            latent: LatentRoom::new(&widths, buffer)?,
+            gated: (widths.gated > 0).then(|| buffer(widths.gated)).transpose()?,
+            score: widths.scored.then(|| buffer(1)).transpose()?,
             recurrent: Room::new(&*self.backend, rows, &recurrent, rank)?,
             runs: Vec::with_capacity(rows.min(SEQUENCES)),
             inputs: self.inputs.as_ref().map(|inputs| inputs.room(&self.backend, &self.spec)).transpose()?,

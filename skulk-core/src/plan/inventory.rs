@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::described;
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
 use super::named;
-use crate::arch::{ArchSpec, MAX_LAYERS, STATES_HELD};
+use crate::arch::{ArchSpec, MAX_LAYERS, RowWidths, STATES_HELD, kept_positions};
 use crate::card::{ModelCard, parameters};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
@@ -37,6 +37,15 @@ pub struct Inventory {
     /// card's hidden size.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub row: u64,
+    /// Bytes of a row in all buffers that a step's rows pass through, of this library's engines. 0: not known, and taken for
+    /// sixteen rows of hidden states.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub step_row: u64,
+    /// Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub vocabulary: u64,
     /// They were counted in a checkpoint; else estimated from a card.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub exact: bool,
@@ -118,6 +127,12 @@ impl LayerBytes {
     /// Keys and values of `tokens` tokens, in half precision, and states.
     pub fn kv(&self, tokens: u64) -> u64 {
         let positions = self.window.map_or(tokens, |window| window.min(tokens));
+        self.kv_per_token.saturating_mul(positions).saturating_add(self.state)
+    }
+
+    /// What memory for them takes: whole pages, behind a window of what steps of `rows` rows see.
+    pub(super) fn kept(&self, tokens: u64, rows: u64) -> u64 {
+        let positions = kept_positions(self.window, tokens, rows);
         self.kv_per_token.saturating_mul(positions).saturating_add(self.state)
     }
 }
@@ -282,6 +297,8 @@ impl Inventory {
             tied_embeddings: arch.tied_embeddings,
             head: sum(&mut [names.output_norm()].into_iter().chain(head).chain(end))?,
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
+            step_row: RowWidths::of(&arch, &arch.layers).bytes(),
+            vocabulary: arch.vocab_size as u64,
             exact: true,
             input_table: if inputs { len(&names.layer_inputs()).unwrap_or(0) } else { 0 },
             vision,

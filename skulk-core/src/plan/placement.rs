@@ -34,6 +34,7 @@ pub struct Placement {
     pub(super) budgets: Vec<Budget>,
     pub(super) ffn_budget: Option<u64>,
     pub(super) context_tokens: Option<u64>,
+    pub(super) sessions: Option<usize>,
     pub(super) kv: KvTypes,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
@@ -59,6 +60,7 @@ impl Placement {
             budgets: Vec::new(),
             ffn_budget: None,
             context_tokens: None,
+            sessions: None,
             kv: KvTypes::default(),
             context_limit: None,
             card: None,
@@ -181,6 +183,12 @@ impl Placement {
     /// `None`: nobody planned it, or it was read from an MLX instance, which does not say.
     pub fn context_tokens(&self) -> Option<u64> {
         self.context_tokens
+    }
+
+    /// Sessions for each of which a plan reserves keys and values: as many as [`Model::load`](crate::Model::load) lets
+    /// generate at once, unless its options ask for fewer. `None`: nobody planned it, or it was read from an MLX instance.
+    pub fn sessions(&self) -> Option<usize> {
+        self.sessions
     }
 
     /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types.

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
+pub(crate) use crate::arch::PAGE;
 use crate::arch::{AttentionSpec, Window};
 use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
-
-/// Positions of a page.
-pub(crate) const PAGE: usize = 64;
 
 /// What a layer keeps of a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -225,9 +225,10 @@ fn price(problem: &Problem<'_>, placement: &str, tensor: bool) -> Option<(f64, f
         let blocks = |layer: usize| problem.inventory.layers[layer].blocks().0;
         let owner = |layer: usize| Owner { seat: processor, layer, experts: 0..blocks(layer) };
         owners = if first == processor { Vec::new() } else { (0..layers).map(owner).collect() };
-        let attention = problem.attention_only();
+        let attention = problem.attention_only(&[first]);
         let beside = if first == processor { attention.bytes(&(0..attention.len())) } else { 0 };
-        let budget = problem.weights_within(problem.room(processor, 1.0).bytes.saturating_sub(beside));
+        let budget =
+            problem.weights_within(processor, problem.room_in_all(processor, 1.0).saturating_sub(beside));
         disk = OnDisk::new(problem, processor, budget, &stages, &owners);
     }
     let seats = &disk.map_or_else(|| seats.clone(), |disk| disk.seats(problem));

@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
         let rate = |seat: &usize| problem.seats[*seat].rate;
         seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
         let (whole, attention, experts) =
-            (problem.whole_layers(), problem.attention_only(), problem.every_expert());
+            (problem.whole_layers(&seats), problem.attention_only(&seats), problem.every_expert(&seats));
         let cuts = [problem.cuts(), vec![problem.inventory.layers.len()]].concat();
         let counts = problem.inventory.layers.iter().map(|layer| layer.blocks().0);
         let blocks = counts.scan(0, |end, n| {
@@ -283,7 +283,7 @@ impl<'a> Group<'a> {
         let stages = vec![(seat, 0..problem.inventory.layers.len())];
         let owners = self.owners(&stages, &order, &ranges);
         let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
-        self.arranged_with(Some((processor, problem.weights_within(bytes))), stages, owners, words)
+        self.arranged_with(Some((processor, problem.weights_within(processor, bytes))), stages, owners, words)
     }
 
     fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
@@ -293,7 +293,7 @@ impl<'a> Group<'a> {
         let mut owners = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
             let (n, each) = layer.blocks();
-            let each = self.problem.charged(each);
+            let each = self.problem.charged(&self.seats, each);
             let slots = |room: &Room| {
                 usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
             };

@@ -38,6 +38,23 @@ fn mixture() -> (ModelCard, Inventory) {
     (card, inventory)
 }
 
+/// Experts that are fixed where there is no memory for all of them: refused, unless they may stay on disk.
+#[test]
+fn what_is_fixed_may_stay_on_disk() {
+    let (card, inventory) = mixture();
+    let cluster = mesh(vec![gpu_node("a", 24, 16)]);
+    let request = Request::default()
+        .inventory(inventory.clone())
+        .fixed(rules(&inventory).engine("wgpu@a").feed_forward(0..30, "cpu@a"));
+    assert_eq!(Planner::plan(&card, &cluster, &request).unwrap_err().kind(), ErrorKind::PlanNoFit);
+    let placement = Planner::plan(&card, &cluster, &request.from_disk(true)).unwrap();
+    placement.check_on(&card, &cluster, 8192).unwrap();
+    let report = placement.report().unwrap();
+    let processor = &report.nodes[1];
+    assert_eq!((processor.experts, report.nodes[0].experts), (30 * 8, 0));
+    assert_eq!(processor.on_disk + placement.ffn_budget().unwrap(), 30 * 8 * (128 << 20));
+}
+
 #[test]
 fn the_rest_is_placed_around_what_is_fixed() {
     let (card, inventory) = mixture();

@@ -28,8 +28,8 @@ use crate::plan::inventory::{Inventory, LayerBytes};
 use crate::plan::links::Links;
 use crate::plan::report::{Estimate, PromptEstimate};
 
-/// Rows of a prompt that pass through the layers together, as models are loaded by default.
-const CHUNK: u64 = 256;
+/// Rows of a prompt that pass through the layers together.
+const CHUNK: u64 = crate::arch::CHUNK as u64;
 /// Chunks that are looked at one by one; of longer prompts evenly spaced ones stand for all.
 const CHUNKS: u64 = 16;
 /// Seconds from one device of a node to another and back.

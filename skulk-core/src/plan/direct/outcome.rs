@@ -86,7 +86,7 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
             device: seat.device.clone(),
             layers: load.layers.clone(),
             experts: load.experts,
-            bytes: problem.bytes(&load.layers, load.feed_forward.saturating_sub(load.on_disk)),
+            bytes: problem.bytes(load.seat, &load.layers, load.feed_forward.saturating_sub(load.on_disk)),
             usable: seat.usable,
             on_disk: load.on_disk,
             seconds_per_token: Some(load.seconds),
@@ -258,6 +258,7 @@ pub(super) fn placement(
         budgets,
         ffn_budget: best.disk.map(|disk| disk.budget),
         context_tokens: Some(problem.request.context_tokens),
+        sessions: Some(problem.request.sessions),
         kv: problem.request.kv,
         context_limit: report.context.tokens,
         card: Some(Arc::new(problem.card.clone())),
@@ -343,7 +344,7 @@ pub(super) fn refusal(
                 );
                 would_fit = ways(problem, cluster, &nodes);
             }
-            None if problem.whole_layers().overflow() => {
+            None if problem.whole_layers(&[]).overflow() => {
                 message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
             }
             None => {

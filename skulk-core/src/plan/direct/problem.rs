@@ -9,6 +9,7 @@ use super::drawn::Drawn;
 use super::fill::{Parts, Room};
 use super::fixed::Fixed;
 use super::seats::{self, Seat};
+use crate::arch::{CHUNK, step_rows};
 use crate::card::{ModelCard, bits_in};
 use crate::error::Result;
 use crate::kv_type::KvTypes;
@@ -25,11 +26,18 @@ use crate::plan::target::Target;
 /// Bits of a weight where the name of the quantization says none.
 pub(super) const UNKNOWN_BITS: f64 = 16.0;
 
-/// Rows that pass through the layers together, and buffers of the width of a row that it takes.
-const ACTIVATION_ROWS: u64 = 256;
-const ACTIVATION_BUFFERS: u64 = 8;
-/// What is kept free on top of counted weights, in percent.
-const COUNTED_MARGIN: u64 = 5;
+/// Buffers of the width of a row that rows pass through, of other software's engines and of this library's.
+const BUFFERS: u64 = 8;
+const OWN_BUFFERS: u64 = 16;
+/// What is kept free on top of weights that were not counted for this library's engines, which hold them as they are stored,
+/// and of counted ones for others, in percent.
+const MARGIN: u64 = 5;
+/// Rows whose logits are computed at a time.
+const LOGIT_ROWS: u64 = 8;
+/// Bytes of threads, buffers and programs of an engine of this library, whatever the model.
+const RUNTIME: u64 = 4 << 20;
+/// Bytes of a tokenizer, for each token.
+const TOKENIZER: u64 = 220;
 
 /// What a device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
 pub(super) struct Load {
@@ -71,12 +79,56 @@ pub(super) struct Problem<'a> {
     /// Bytes of blocks that are fixed on each seat, with their margin.
     held: Vec<u64>,
     drawn: Drawn,
+    own: Margins,
+    foreign: Margins,
+}
+
+/// What a device takes beside weights, keys and values.
+#[derive(Debug, Clone, Copy)]
+struct Margins {
     /// Percent of weights that are kept free on top of them.
-    margin: u64,
-    /// Bytes that each device in use keeps free.
+    weights: u64,
+    /// Bytes that are kept free.
     floor: u64,
-    /// Bytes of rows on each device in use.
+    /// Bytes of rows, and what computing them takes.
     activations: u64,
+}
+
+impl Margins {
+    /// Of this library's engines.
+    fn own(inventory: &Inventory, row: u64, request: &Request) -> Self {
+        let step_row =
+            if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
+        let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
+        let rows = step_rows(CHUNK, request.sessions) as u64;
+        Self {
+            weights: if inventory.exact || request.strictness == Strictness::Relaxed { 0 } else { MARGIN },
+            floor: inventory.vocabulary.saturating_mul(TOKENIZER).saturating_add(RUNTIME),
+            activations: step_row.saturating_mul(rows).saturating_add(logits),
+        }
+    }
+
+    /// Of other software's, as MLX takes it.
+    fn foreign(card: &ModelCard, inventory: &Inventory, row: u64, strictness: Strictness) -> Self {
+        let weights = match strictness {
+            Strictness::Relaxed => 0,
+            Strictness::Safe | Strictness::Force if inventory.exact => MARGIN,
+            Strictness::Safe | Strictness::Force => {
+                ((memory::overhead(card, strictness) - 1.0) * 100.0).round() as u64
+            }
+        };
+        let activations = row.saturating_mul(CHUNK as u64 * BUFFERS);
+        Self { weights, floor: memory::OVERHEAD_FLOOR, activations }
+    }
+
+    /// What weights take with what is kept free for them.
+    fn charged(&self, weights: u64) -> u64 {
+        weights.saturating_add(self.beside(weights))
+    }
+
+    fn beside(&self, weights: u64) -> u64 {
+        u64::try_from((u128::from(weights) * u128::from(self.weights)).div_ceil(100)).unwrap_or(u64::MAX)
+    }
 }
 
 impl<'a> Problem<'a> {
@@ -160,13 +212,6 @@ impl<'a> Problem<'a> {
             true => inventory,
             false => Cow::Owned(inventory.into_owned().keeping(request.kv)),
         };
-        let margin = match request.strictness {
-            Strictness::Relaxed => 0,
-            Strictness::Safe | Strictness::Force if inventory.exact => COUNTED_MARGIN,
-            Strictness::Safe | Strictness::Force => {
-                ((memory::overhead(card, request.strictness) - 1.0) * 100.0).round() as u64
-            }
-        };
         let row = inventory.row_of(card);
         let fixed = match &request.fixed {
             Some(rules) => Fixed::new(rules, &nodes, &seats, &inventory.layers)?,
@@ -184,14 +229,13 @@ impl<'a> Problem<'a> {
             roles: nodes.iter().map(|node| node.role).collect(),
             held: vec![0; seats.len()],
             seats,
+            own: Margins::own(&inventory, row, request),
+            foreign: Margins::foreign(card, &inventory, row, request.strictness),
             inventory,
             fixed,
-            margin,
-            floor: memory::OVERHEAD_FLOOR,
-            activations: row.saturating_mul(ACTIVATION_ROWS * ACTIVATION_BUFFERS),
         };
         for owner in &problem.fixed.owners {
-            let bytes = problem.charged(owner.weights(&problem.inventory.layers[owner.layer]));
+            let bytes = problem.charged(&[owner.seat], owner.weights(&problem.inventory.layers[owner.layer]));
             problem.held[owner.seat] = problem.held[owner.seat].saturating_add(bytes);
         }
         Ok((problem, pending))
@@ -229,22 +273,29 @@ impl<'a> Problem<'a> {
 
     /// Keys and values of so many tokens of each session.
     pub(super) fn kept(&self, layer: &LayerBytes, tokens: u64) -> u64 {
-        layer.kv(tokens).saturating_mul(self.request.sessions.max(1) as u64)
+        layer.kept(tokens, self.rows() as u64).saturating_mul(self.request.sessions.max(1) as u64)
     }
 
-    /// What weights take with their margin.
-    pub(super) fn charged(&self, weights: u64) -> u64 {
-        weights.saturating_add(self.margin_of(weights))
+    /// Rows of a step.
+    fn rows(&self) -> usize {
+        step_rows(CHUNK, self.request.sessions)
     }
 
-    /// Weights that take no more than so many bytes with their margin.
-    pub(super) fn weights_within(&self, bytes: u64) -> u64 {
-        let most = u128::from(bytes) * 100 / u128::from(100 + self.margin);
+    /// What these devices take beside: those that have not said what they run as much as other software.
+    fn margins(&self, seats: &[usize]) -> &Margins {
+        let is_own = |seat: &usize| self.seats[*seat].engine() == Some("skulk");
+        if seats.iter().all(is_own) { &self.own } else { &self.foreign }
+    }
+
+    /// What weights take on these devices, with what is kept free for them.
+    pub(super) fn charged(&self, seats: &[usize], weights: u64) -> u64 {
+        self.margins(seats).charged(weights)
+    }
+
+    /// Weights that take no more than so many bytes on a device, with what is kept free for them.
+    pub(super) fn weights_within(&self, seat: usize, bytes: u64) -> u64 {
+        let most = u128::from(bytes) * 100 / u128::from(100 + self.margins(&[seat]).weights);
         u64::try_from(most).unwrap_or(bytes)
-    }
-
-    fn margin_of(&self, weights: u64) -> u64 {
-        u64::try_from((u128::from(weights) * u128::from(self.margin)).div_ceil(100)).unwrap_or(u64::MAX)
     }
 
     /// What a device may hold, memory counting `scale` times.
@@ -261,7 +312,7 @@ impl<'a> Problem<'a> {
             own.map(|owner| owner.weights(&self.inventory.layers[owner.layer])).fold(0, u64::saturating_add)
         };
         let needed = |load: &Load| {
-            self.bytes(&load.layers, load.feed_forward.saturating_sub(blocks(load.seat))).total()
+            self.bytes(load.seat, &load.layers, load.feed_forward.saturating_sub(blocks(load.seat))).total()
         };
         self.fixed_loads().iter().all(|load| needed(load) <= self.usable(load.seat, scale))
     }
@@ -296,14 +347,15 @@ impl<'a> Problem<'a> {
     /// What a device has for parts, blocks that are fixed there among them.
     pub(super) fn room_in_all(&self, seat: usize, scale: f64) -> u64 {
         let inventory = &self.inventory;
-        let embedding = if inventory.embedding_everywhere { self.charged(inventory.embedding) } else { 0 };
-        let used = [self.floor, self.activations, embedding].into_iter().fold(0, u64::saturating_add);
+        let margins = self.margins(&[seat]);
+        let embedding = if inventory.embedding_everywhere { margins.charged(inventory.embedding) } else { 0 };
+        let used = [margins.floor, margins.activations, embedding].into_iter().fold(0, u64::saturating_add);
         self.usable(seat, scale).saturating_sub(used)
     }
 
-    /// Whole layers, with embedding and head; without blocks that are fixed.
-    pub(super) fn whole_layers(&self) -> Parts {
-        self.parts(|at| {
+    /// Whole layers, with embedding and head, as these devices take them; without blocks that are fixed.
+    pub(super) fn whole_layers(&self, seats: &[usize]) -> Parts {
+        self.parts(seats, |at| {
             let layer = &self.inventory.layers[at];
             let (n, each) = layer.blocks();
             let open = n.saturating_sub(self.fixed.count(at));
@@ -313,8 +365,8 @@ impl<'a> Problem<'a> {
 
     /// Layers without their feed-forward blocks, with embedding and head. What every token reads of a
     /// mixture's block beside its experts stays.
-    pub(super) fn attention_only(&self) -> Parts {
-        self.parts(|at| self.inventory.layers[at].shared())
+    pub(super) fn attention_only(&self, seats: &[usize]) -> Parts {
+        self.parts(seats, |at| self.inventory.layers[at].shared())
     }
 
     /// The layers before which stages can begin, the first one among them.
@@ -324,7 +376,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Parts of one layer, or of all that are in one stage.
-    fn parts(&self, feed_forward: impl Fn(usize) -> u64) -> Parts {
+    fn parts(&self, seats: &[usize], feed_forward: impl Fn(usize) -> u64) -> Parts {
         let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
         // Where all stages hold it, no device has room for it.
         let embedding = if self.inventory.embedding_everywhere { &0 } else { embedding };
@@ -340,7 +392,7 @@ impl<'a> Problem<'a> {
                     weights = weights.saturating_add(*embedding);
                 }
             }
-            self.charged(weights).saturating_add(self.kept(layer, self.request.context_tokens))
+            self.charged(seats, weights).saturating_add(self.kept(layer, self.request.context_tokens))
         });
         let mut together: Vec<u64> = Vec::new();
         for (size, layer) in sizes.zip(layers) {
@@ -354,10 +406,10 @@ impl<'a> Problem<'a> {
     }
 
     /// Every expert, or dense block, one by one; those that are fixed take nothing.
-    pub(super) fn every_expert(&self) -> Parts {
+    pub(super) fn every_expert(&self, seats: &[usize]) -> Parts {
         let sizes = self.inventory.layers.iter().enumerate().flat_map(|(at, layer)| {
             let (n, each) = layer.blocks();
-            let mut sizes = vec![self.charged(each); n];
+            let mut sizes = vec![self.charged(seats, each); n];
             for owner in self.fixed.of_layer(at) {
                 sizes[owner.experts.clone()].fill(0);
             }
@@ -367,7 +419,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The bytes of a device by kind: its stage's layers, and feed-forward blocks of so many bytes.
-    pub(super) fn bytes(&self, layers: &Range<usize>, feed_forward: u64) -> Bytes {
+    pub(super) fn bytes(&self, seat: usize, layers: &Range<usize>, feed_forward: u64) -> Bytes {
         let inventory = &*self.inventory;
         let held = &inventory.layers[layers.clone()];
         let mut attention = held.iter().map(|layer| layer.attention).fold(0, u64::saturating_add);
@@ -379,12 +431,13 @@ impl<'a> Problem<'a> {
             attention = attention.saturating_add(inventory.head);
         }
         let kv = held.iter().map(|layer| self.kept(layer, self.request.context_tokens));
+        let margins = self.margins(&[seat]);
         Bytes {
             attention,
             feed_forward,
             kv_cache: kv.fold(0, u64::saturating_add),
-            activations: self.activations,
-            headroom: self.margin_of(attention.saturating_add(feed_forward)).saturating_add(self.floor),
+            activations: margins.activations,
+            headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(margins.floor),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn more_owners(
     let mut added: Vec<Owner> = Vec::new();
     let mut turn = 0;
     for owner in owners {
-        let bytes = problem.charged(owner.weights(&problem.inventory.layers[owner.layer]));
+        let bytes = problem.charged(&[owner.seat], owner.weights(&problem.inventory.layers[owner.layer]));
         let Some((home, _)) = stages.iter().find(|(_, layers)| layers.contains(&owner.layer)) else {
             continue;
         };

@@ -249,12 +249,12 @@ fn the_coordinator_reaches_every_node() {
     // A star: only b reaches the others.
     let nodes_of = || ["a", "b", "c"].map(|id| memory_node(id, 6)).to_vec();
     let star = Cluster::new(nodes_of(), [both("b", "a"), both("b", "c")].concat());
-    let placement = plan(&card(9, 30), &star, &Request::default());
+    let placement = plan(&card(14, 30), &star, &Request::default());
     assert_eq!(placement.stages()[0].node.as_str(), "b");
     let one_way = Cluster::new(nodes_of(), vec![link("b", "a"), link("b", "c")]);
-    refused(&card(9, 30), &one_way, &Request::default());
+    refused(&card(14, 30), &one_way, &Request::default());
     let asked = Request::default().coordinator("a");
-    refused(&card(9, 30), &star, &asked);
+    refused(&card(14, 30), &star, &asked);
     assert_eq!(nodes(&plan(&card(2, 30), &star, &asked)), ["a"]);
 }
 

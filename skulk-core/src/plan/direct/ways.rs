@@ -19,6 +19,9 @@ const LISTED: usize = 4;
 /// Main memory that machines have, in GiB.
 const MACHINES: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
+/// The backend of a machine that has nothing but memory.
+const OWN: &str = "skulk-cpu";
+
 /// A request that was refused.
 struct Refused<'a> {
     problem: &'a Problem<'a>,
@@ -114,7 +117,8 @@ impl Refused<'_> {
         let Problem { card, request, .. } = self.problem;
         let (mut richer, _) = Problem::new(card, self.cluster, request, &mut Vec::new()).ok()?;
         // Margins are rounded up for each layer and expert, in all only once.
-        let rounding = (richer.every_expert().len() + richer.inventory.layers.len()) as u64;
+        let experts = richer.inventory.layers.iter().map(|layer| layer.blocks().0).sum::<usize>();
+        let rounding = (experts + richer.inventory.layers.len()) as u64;
         for device in &over {
             let ids = &richer.ids;
             let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;
@@ -137,7 +141,7 @@ impl Refused<'_> {
         Some(format!("more memory: {}{more}", listed.join(", ")))
     }
 
-    /// It has nothing else in its memory, runs whatever the card lists, and is linked with all.
+    /// It has nothing else in its memory, runs engine `cpu` where others run this library's engines, and is linked with all.
     fn with_another_node(&self) -> Option<String> {
         let mut wider = self.cluster.clone();
         let mut id = "another".to_owned();
@@ -152,9 +156,11 @@ impl Refused<'_> {
             let links = wider.nodes.iter().flat_map(|node| [link(&id, &node.id), link(&node.id, &id)]);
             wider.links.extend(links);
         }
+        let is_own = self.problem.seats.iter().any(|seat| seat.engine() == Some("skulk"));
         let with = |gib: u64| {
             let mut wider = wider.clone();
-            wider.nodes.push(Node::new(id.as_str()).memory(gib << 30, gib << 30));
+            let node = Node::new(id.as_str()).memory(gib << 30, gib << 30);
+            wider.nodes.push(if is_own { node.backends([OWN]) } else { node });
             wider
         };
         let request = self.problem.request;

@@ -143,6 +143,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     placement.ffn_budget = read.ffn_budget.filter(|most| *most > 0);
     placement.kv = KvTypes { keys: read.keys.0, values: read.values.0 };
     placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);
+    placement.sessions = read.sessions.filter(|sessions| *sessions > 0);
     let instance = Instance::Direct { coordinator: read.coordinator };
     Ok(assigned.named(read.instance_id, read.context_token_limit, instance))
 }

@@ -92,6 +92,7 @@ fn samples() -> Vec<Placement> {
     }
     let direct = &mut samples[0];
     direct.context_tokens = Some(2048);
+    direct.sessions = Some(3);
     direct.kv = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
@@ -232,6 +233,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
         "resolvedBackend",
         "backend",
         "contextTokens",
+        "sessions",
         "keys",
         "values",
         "contextTokenLimit",

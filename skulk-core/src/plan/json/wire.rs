@@ -57,6 +57,8 @@ wire! {
         stages: Vec<PlacedShard>;
         experts: Vec<Experts>;
         context_tokens: Option<u64>, max ALL;
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sessions: Option<usize>, max LARGEST;
         #[serde(skip_serializing_if = "Kept::is_default")]
         keys: Kept;
         #[serde(skip_serializing_if = "Kept::is_default")]

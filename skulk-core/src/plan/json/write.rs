@@ -40,6 +40,7 @@ pub(super) fn instance(placement: &Placement) -> String {
                 stages: stages.collect(),
                 experts: placement.experts().iter().map(Experts::from).collect(),
                 context_tokens: placement.context_tokens(),
+                sessions: placement.sessions(),
                 keys: Kept(placement.kv().keys),
                 values: Kept(placement.kv().values),
                 context_token_limit,

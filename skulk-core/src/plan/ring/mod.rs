@@ -56,6 +56,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
                 ffn_budget: None,
                 context_tokens: Some(request.context_tokens),
+                sessions: None,
                 kv: request.kv,
                 context_limit: report.context.tokens,
                 // Skulk 1.3 refuses fields that it does not know.

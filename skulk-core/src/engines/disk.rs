@@ -1,0 +1,112 @@
+//! How fast is a file read from where it lies? Measured past the system's cache, in some hundredths of a second.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::plan::Node;
+
+impl Node {
+    /// Bytes a second at which this machine reads the file at `path` from its drive, whatever the system's cache has of it:
+    /// what weights that stay in their file cost. Reads for about 50 ms, at most 256 MiB of the file, in order from its
+    /// beginning; nothing is kept.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileIo`](crate::ErrorKind::FileIo) for what cannot be opened or read, is no regular file or is empty, and
+    /// where the system has no way past its cache: all but Linux, and file systems without drives, as `tmpfs`.
+    pub fn measure_disk(path: impl AsRef<Path>) -> Result<f64> {
+        measure(path.as_ref())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn measure(path: &Path) -> Result<f64> {
+    use std::fs::File;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    use std::time::{Duration, Instant};
+
+    use crate::error::{Error, ErrorKind};
+
+    /// What reads past the cache begin and end at, in files and in memory.
+    const ALIGNED: usize = 4096;
+    /// Bytes that are read at once, as many as drives need to read side by side.
+    const AT_ONCE: usize = 4 << 20;
+    const MOST: u64 = 256 << 20;
+    const TIME: Duration = Duration::from_millis(50);
+
+    let failed = |message: &'static str| Error::new(ErrorKind::FileIo, message).with("file", path.display());
+    // A pipe is opened without waiting for who writes.
+    let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path).map_err(|e| match e.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => {
+            failed("expected a drive whose reads can go past the system's cache, found none")
+                .with_hint("give the speed of the drive, or a file on another one")
+                .with_source(e)
+        }
+        _ => failed("cannot open the file").with_source(e),
+    })?;
+    let told = file.metadata().map_err(|e| failed("cannot inspect the file").with_source(e))?;
+    if !told.is_file() || told.len() == 0 {
+        return Err(failed("expected a regular file with bytes to read, found none")
+            .with_hint("give the path of the weight file itself"));
+    }
+    let mut room = vec![0u8; AT_ONCE + ALIGNED];
+    let first = room.as_ptr().align_offset(ALIGNED).min(ALIGNED);
+    let buffer = &mut room[first..][..AT_ONCE];
+    let (start, mut read) = (Instant::now(), 0u64);
+    while read < told.len().min(MOST) && start.elapsed() < TIME {
+        match file.read_at(buffer, read) {
+            Ok(n) => {
+                read += n as u64;
+                // What follows a part of a block is the end.
+                if !n.is_multiple_of(ALIGNED) || n == 0 {
+                    break;
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(failed("cannot read the file past the system's cache").with_source(e)),
+        }
+    }
+    if read == 0 {
+        return Err(failed("expected a file with bytes to read, found that it ends at once"));
+    }
+    Ok(read as f64 / start.elapsed().as_secs_f64().max(1e-9))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn measure(path: &Path) -> Result<f64> {
+    use crate::error::{Error, ErrorKind};
+
+    let message =
+        "expected a system that reads files past its cache, found one that this library does not measure on";
+    Err(Error::new(ErrorKind::FileIo, message)
+        .with("file", path.display())
+        .with_hint("give the speed of the drive"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Whatever drive the file is on, there is a speed, or an error that says why not.
+    #[test]
+    fn a_file_of_any_size_is_measured_or_refused() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        for bytes in [0, 1, 4096, 5000, (9 << 20) + 1] {
+            let path = folder.path().join(bytes.to_string());
+            std::fs::write(&path, vec![1; bytes]).unwrap();
+            match Node::measure_disk(&path) {
+                Ok(speed) => assert!(bytes > 0 && speed.is_finite() && speed > 0.0, "{bytes}: {speed}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::FileIo, "{error}");
+                    assert!(bytes == 0 || error.hint().is_some(), "{bytes}: {error}");
+                }
+            }
+        }
+        for path in [folder.path(), Path::new("/nowhere")] {
+            assert_eq!(Node::measure_disk(path).unwrap_err().kind(), ErrorKind::FileIo);
+        }
+    }
+}
