@@ -1,11 +1,12 @@
-//! How does a host place a model by hand? With texts that say what runs where.
+//! How does a host place a model by hand, or some of it? With texts that say what runs where.
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use skulk::Placement;
 use skulk::plan::{Inventory, PlacementBuilder, Target};
+use skulk::{Cluster, ModelCard, Placement, Planner, Request};
 
 use crate::given::{Given, Leaf, Spelling};
 use crate::options::options;
@@ -97,6 +98,11 @@ impl PlacementRules {
             Some(path) => PlacementBuilder::from_checkpoint(&*skulk::open_checkpoint(path)?)?,
             None => Placement::builder(&inventory.unwrap_or_default()),
         };
+        self.rules(builder).build()
+    }
+
+    /// These rules for a model.
+    pub(crate) fn rules(self, builder: PlacementBuilder) -> PlacementBuilder {
         let builder = self.engine.into_iter().fold(builder, PlacementBuilder::engine);
         let builder = self
             .layers
@@ -106,11 +112,79 @@ impl PlacementRules {
             PlacedExperts((layers, Some(experts)), target) => builder.experts(layers, experts, target),
             PlacedExperts((layers, None), target) => builder.feed_forward(layers, target),
         });
-        let builder =
-            self.override_tensors.into_iter().fold(builder, |builder, PlacedTensors(pattern, target)| {
-                builder.override_tensors(pattern, target)
-            });
-        builder.build()
+        self.override_tensors.into_iter().fold(builder, |builder, PlacedTensors(pattern, target)| {
+            builder.override_tensors(pattern, target)
+        })
+    }
+}
+
+impl Leaf for PlacementRules {
+    fn expected() -> String {
+        "rules of a placement by hand".to_owned()
+    }
+
+    /// Only languages spell them.
+    fn read(_: &Value) -> Option<Self> {
+        None
+    }
+
+    fn read_as(value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
+        let fields = value.as_object().cloned();
+        fields.map(|fields| PlacementOptions::read(fields, spelling)).transpose()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for PlacementRules {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        PlacementOptions::schema_name()
+    }
+
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        PlacementOptions::schema_id()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        PlacementOptions::json_schema(generator)
+    }
+}
+
+/// What is asked of a plan.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PlanRequest {
+    /// What the library is asked, but for what is fixed: that takes the model.
+    pub request: Request,
+    /// What is fixed by hand.
+    pub fixed: Option<PlacementRules>,
+}
+
+impl PlanRequest {
+    /// Places the model of a card.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn place(self, card: &ModelCard, cluster: &Cluster) -> skulk::Result<Placement> {
+        let described = || Arc::new(Inventory::from_card(card));
+        let inventory = || self.request.inventory.clone().unwrap_or_else(described);
+        let builder = self.fixed.is_some().then(|| Placement::builder(&inventory()));
+        Planner::plan(card, cluster, &self.with(builder))
+    }
+
+    /// Places the model of a checkpoint.
+    ///
+    /// # Errors
+    /// As [`Planner::plan_checkpoint`].
+    pub fn place_checkpoint(self, path: PathBuf, cluster: &Cluster) -> skulk::Result<Placement> {
+        let builder = || PlacementBuilder::from_checkpoint(&*skulk::open_checkpoint(&path)?);
+        let builder = self.fixed.as_ref().map(|_| builder()).transpose()?;
+        Planner::plan_checkpoint(path, cluster, &self.with(builder))
+    }
+
+    fn with(self, builder: Option<PlacementBuilder>) -> Request {
+        match (self.fixed, builder) {
+            (Some(rules), Some(builder)) => self.request.fixed(rules.rules(builder)),
+            _ => self.request,
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Given {
         let name = self.spelling.of(name);
         match self.fields.remove(&name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => T::read(&value).map(Some).ok_or_else(|| {
+            Some(value) => T::read_as(&value, self.spelling)?.map(Some).ok_or_else(|| {
                 invalid(&name, format!("expected {}, found {}", T::expected(), shown(&value)))
             }),
         }
@@ -117,6 +117,11 @@ pub(crate) trait Leaf: Sized {
 
     /// The value, if it is of this kind.
     fn read(value: &Value) -> Option<Self>;
+
+    /// The same of kinds that have names in them, which this language spells; what is wrong within is an error.
+    fn read_as(value: &Value, _spelling: Spelling) -> skulk::Result<Option<Self>> {
+        Ok(Self::read(value))
+    }
 }
 
 impl Leaf for bool {

@@ -19,6 +19,7 @@ use skulk::{
     WhenFull,
 };
 
+use crate::by_hand::{PlacementRules, PlanRequest};
 use crate::form::{self, constrain};
 use crate::given::{Address, Given, Object};
 pub use crate::given::{Card, Spelling};
@@ -298,43 +299,46 @@ options! {
 
 options! {
     /// Options of a plan.
-    PlanOptions of (request: Request) {
+    PlanOptions of (plan: PlanRequest) {
         /// How the model is split; `pipeline` by default.
-        sharding: Sharding => request.sharding = sharding,
+        sharding: Sharding => plan.request.sharding = sharding,
         /// How nodes talk; `direct` by default.
-        transport: Transport => request.transport = transport,
+        transport: Transport => plan.request.transport = transport,
         /// Nodes to use at least; 1 by default.
-        min_nodes: usize => request.min_nodes = min_nodes,
+        min_nodes: usize => plan.request.min_nodes = min_nodes,
         /// Nodes that must be used.
-        required_nodes: BTreeSet<NodeId> => request.required_nodes = required_nodes,
+        required_nodes: BTreeSet<NodeId> => plan.request.required_nodes = required_nodes,
         /// Nodes that must not.
-        excluded_nodes: BTreeSet<NodeId> => request.excluded_nodes = excluded_nodes,
+        excluded_nodes: BTreeSet<NodeId> => plan.request.excluded_nodes = excluded_nodes,
         /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
-        coordinator: NodeId => request.coordinator = Some(coordinator),
+        coordinator: NodeId => plan.request.coordinator = Some(coordinator),
         /// Tokens for which keys and values are reserved, of each session; 8192 by default.
-        context_tokens: u64 => request.context_tokens = context_tokens,
+        context_tokens: u64 => plan.request.context_tokens = context_tokens,
         /// Tokens of the prompt whose time is estimated; 512 by default.
-        prompt_tokens: u64 => request.prompt_tokens = prompt_tokens,
+        prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
-        sessions: usize => request.sessions = sessions,
+        sessions: usize => plan.request.sessions = sessions,
         /// How keys and values are kept; `f16` by default, which is what MLX has.
-        kv: KvType => request.kv = kv.into(),
+        kv: KvType => plan.request.kv = kv.into(),
         /// How values are kept, where that is otherwise than keys.
-        kv_values: KvType => request.kv.values = kv_values,
+        kv_values: KvType => plan.request.kv.values = kv_values,
         /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for
         /// its sake, and says what is over.
-        strictness: Strictness => request.strictness = strictness,
+        strictness: Strictness => plan.request.strictness = strictness,
         /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
         /// are needed. Only for `direct`.
-        from_disk: bool => request.from_disk = from_disk,
+        from_disk: bool => plan.request.from_disk = from_disk,
         /// Owners that each expert gets beside its first, where there is room; 0 by default.
-        replicas: usize => request.replicas = replicas,
+        replicas: usize => plan.request.replicas = replicas,
         /// What each part of the model weighs; by default the card's size is divided.
-        inventory: Inventory => request.inventory = Some(Arc::new(inventory)),
+        inventory: Inventory => plan.request.inventory = Some(Arc::new(inventory)),
+        /// What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as `wgpu@shed`;
+        /// the rest is planned, blocks of layers that rules name among it. Only for `direct`.
+        fixed: PlacementRules => plan.fixed = Some(fixed),
         /// Rings to consider, and no others, as nodes by rank; not for `direct`.
-        rings: Vec<Vec<NodeId>> => request.rings = Some(rings),
+        rings: Vec<Vec<NodeId>> => plan.request.rings = Some(rings),
         /// The port on which nodes listen; 50000 by default.
-        port: u16 => request.port = port,
+        port: u16 => plan.request.port = port,
     }
 }
 

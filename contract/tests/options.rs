@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 use skulk::remote::wire::WireType;
 use skulk::{ByteSize, Error, ErrorKind, KvType, KvTypes, TokenId, WhenFull};
+use skulk_contract::by_hand::PlanRequest;
 use skulk_contract::options::{
     DescribeOptions, EmbedOptions, EmbeddingOptions, GenerateOptions, LoadOptions, PlanOptions,
     ProfileOptions, RingsOptions, ServeOptions, SliceOptions, Spelling, grace,
@@ -42,7 +43,8 @@ fn what_is_left_out_stays_as_the_library_has_it() {
     let ((given, append), own) = (generate(&json!({})).unwrap(), skulk::GenerateOptions::default());
     assert_eq!(format!("{:?}{:?}", given.sampling, given.stop), format!("{:?}{:?}", own.sampling, own.stop));
     assert!(!append && given.max_tokens.is_none());
-    assert_eq!(PlanOptions::read(Map::new(), Spelling::Snake).unwrap(), skulk::Request::default());
+    assert_eq!(PlanOptions::read(Map::new(), Spelling::Snake).unwrap(), PlanRequest::default());
+    assert_eq!(PlanRequest::default().request, skulk::Request::default());
     let rings = RingsOptions::read(Map::new(), Spelling::Snake).unwrap().0;
     assert_eq!(rings.transport, skulk::plan::Transport::MlxRing);
     assert_eq!(ProfileOptions::read(Map::new(), Spelling::Snake).unwrap().request, None);
@@ -59,7 +61,7 @@ fn each_language_spells_names_in_its_own_way() {
     let options = load(&json!({"kvValues": "q4_0", "kv": "q8_0"})).unwrap();
     assert_eq!(options.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
     let request = PlanOptions::read(fields(&json!({"kv_values": "q8_0"})), Spelling::Snake).unwrap();
-    assert_eq!(request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
+    assert_eq!(request.request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
         (options.sessions, options.kv_memory, options.when_full),
@@ -120,6 +122,9 @@ fn values_of_another_kind_are_refused_by_name() {
         json!({"inventory": {}}),
         json!({"rings": ["a"]}),
         json!({"requiredNodes": "a"}),
+        json!({"fixed": "0..3=cpu"}),
+        json!({"fixed": {"layers": ["cpu"]}}),
+        json!({"fixed": {"override_tensors": ["x=cpu"]}}),
     ] {
         refused(plan(value));
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use skulk::{CancelToken, Cluster, Model, ModelCard, Node, Planner, Prompt, Session, TokenId, VindexReader};
+use skulk::{CancelToken, Cluster, Model, ModelCard, Node, Prompt, Session, TokenId, VindexReader};
 use skulk_contract::options::{GenerateOptions, LoadOptions, PlanOptions, Spelling};
 use skulk_contract::{Failure, TensorInfo, VindexBands};
 
@@ -111,7 +111,7 @@ fn failing(case: &Value) -> skulk::Result<()> {
         "vindex" => VindexReader::open(path()).map(drop),
         "plan" => {
             let request = PlanOptions::read(given(options), Spelling::Camel)?;
-            Planner::plan_checkpoint(path(), &Cluster::new(vec![Node::new("a")], vec![]), &request).map(drop)
+            request.place_checkpoint(path(), &Cluster::new(vec![Node::new("a")], vec![])).map(drop)
         }
         other => panic!("there is no such call: {other}"),
     }

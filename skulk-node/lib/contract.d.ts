@@ -1729,6 +1729,11 @@ export interface PlanOptions {
   replicas?: number | null;
   /** What each part of the model weighs; by default the card's size is divided. */
   inventory?: Inventory | null;
+  /**
+   * What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as `wgpu@shed`;
+   * the rest is planned, blocks of layers that rules name among it. Only for `direct`.
+   */
+  fixed?: PlacementOptions | null;
   /** Rings to consider, and no others, as nodes by rank; not for `direct`. */
   rings?: string[][] | null;
   /** The port on which nodes listen; 50000 by default. */

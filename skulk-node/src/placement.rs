@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use napi_derive::napi;
 use skulk::plan::Cluster;
-use skulk::{ModelCard, PlanReport, Planner};
+use skulk::{ModelCard, PlanReport};
 use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
@@ -26,8 +26,8 @@ pub fn plan(arguments: String, token: &CancelToken, tell: Tell<'_>) -> napi::Res
         let request = PlanOptions::read(options, spelling)?;
         let cluster = given.take::<Option<Cluster>>("cluster")?.unwrap_or_else(Cluster::local);
         match given.take::<Option<PathBuf>>("checkpoint")? {
-            Some(path) => Planner::plan_checkpoint(path, &cluster, &request),
-            None => Planner::plan(&given.card()?, &cluster, &request),
+            Some(path) => request.place_checkpoint(path, &cluster),
+            None => request.place(&given.card()?, &cluster),
         }
         .map(Answer::Placement)
     })

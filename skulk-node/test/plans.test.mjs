@@ -120,6 +120,19 @@ test("placements are made by hand", async () => {
   await assert.rejects(Placement.build(STORIES, { engine: "cpu", overrideTensors: ["attn=CPU"] }), failure("PlacementInvalid"));
 });
 
+test("what is fixed by hand stays", async () => {
+  const memory = { ramTotal: 2 ** 34, ramAvailable: 2 ** 33 };
+  const both = ["desk", "shed"].map((id) => ({ id, backends: ["skulk-cpu"], memory }));
+  const cluster = await Cluster.mesh(both);
+  const fixed = { layers: ["0..2=cpu@shed"], experts: ["3..5=cpu@desk"], overrideTensors: [String.raw`layers\.2\.mlp\.=CPU@desk`] };
+  const placement = await plan(STORIES, cluster, { contextTokens: 128, fixed });
+  assert.equal(placement.stages[0].node, "shed");
+  assert.equal(placement.report.toObject().fixed.length, 3);
+  const nowhere = { layers: ["0..2=cpu@nowhere"] };
+  await assert.rejects(plan(STORIES, cluster, { fixed: nowhere }), failure("InvalidArgument", { field: "fixed" }));
+  await assert.rejects(plan(STORIES, cluster, { fixed: { lairs: [] } }), failure("InvalidArgument", { field: "lairs" }));
+});
+
 test("clusters and inventories", async () => {
   const here = await Cluster.local();
   assert.deepEqual(here.nodes[0].id, (await Node.local()).id);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::plan::{Cluster, Inventory, Planner};
+use skulk::plan::{Cluster, Inventory};
 use skulk_contract::by_hand::PlacementOptions;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::{ExpertShard, PlacedStage};
@@ -204,7 +204,7 @@ impl Placement {
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
 /// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, rings=None, port=50000)")]
+#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, fixed=None, rings=None, port=50000)")]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,
@@ -215,10 +215,10 @@ pub(crate) fn plan(
     let cluster = cluster.map(cluster_of).transpose()?;
     let here = || cluster.unwrap_or_else(Cluster::local);
     let placement = if let Ok(path) = card.extract::<PathBuf>() {
-        py.detach(|| Planner::plan_checkpoint(path, &here(), &request))
+        py.detach(|| request.place_checkpoint(path, &here()))
     } else {
         let card = json::card(card)?;
-        py.detach(|| Planner::plan(&card, &here(), &request))
+        py.detach(|| request.place(&card, &here()))
     };
     placement.map(Placement).map_err(raise)
 }

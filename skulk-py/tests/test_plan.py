@@ -328,6 +328,33 @@ def test_placements_are_made_by_hand() -> None:
             skulk.Placement.build(path, engine="cpu", **given)
 
 
+def test_what_is_fixed_by_hand_stays() -> None:
+    cluster = skulk.Cluster.mesh([node("desk", 8), node("shed", 8)])
+    rules: skulk.options.PlacementOptions = {
+        "layers": ["0..1=cpu@shed"],
+        "experts": ["1:2..8=cpu@desk"],
+        "override_tensors": [r"layers\.2\.\w+\.experts=CPU@shed"],
+    }
+    placement = skulk.plan(FIXTURES / "mixtral", cluster, fixed=rules)
+    assert placement.stages[0].node == "shed"
+    where = {(it.node, it.layers.start): it.experts for it in placement.experts}
+    assert where.get(("desk", 1), range(2, 8)) == range(2, 8)
+    report = placement.report
+    assert report is not None and len(report.to_dict()["fixed"]) == 3 and "by hand" in str(report)
+    inventory = skulk.Inventory.from_checkpoint(FIXTURES / "mixtral")
+    card = skulk.ModelCard.from_checkpoint(FIXTURES / "mixtral")
+    described = skulk.plan(card, cluster, inventory=inventory, fixed={"engine": "cpu@shed"})
+    assert [stage.node for stage in described.stages] == ["shed"]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"layers": ["0..1=cpu@nowhere"]}, "cpu@nowhere"),
+        ({"layers": ["0..1=wgpu@desk"]}, "wgpu@desk"),
+        ({"lairs": []}, "lairs"),
+    ]
+    for fixed, words in wrong:
+        with pytest.raises(skulk.InvalidArgumentError, match=words):
+            skulk.plan(FIXTURES / "mixtral", cluster, fixed=fixed)  # type: ignore[arg-type]
+
+
 def test_a_placement_that_arrives_runs_under_this_nodes_name(stories: skulk.Model) -> None:
     here = skulk.Node.local()
     here.id = "desk"

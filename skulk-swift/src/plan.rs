@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use skulk::ModelCard;
-use skulk::plan::{Cluster, Planner};
+use skulk::plan::Cluster;
 use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
@@ -143,8 +143,8 @@ pub async fn raw_plan(
     let placement = run(move || {
         let cluster = cluster.unwrap_or_else(Cluster::local);
         match (by, path) {
-            (Some(card), _) => Planner::plan(&card, &cluster, &request),
-            (None, path) => Planner::plan_checkpoint(path.unwrap_or_default(), &cluster, &request),
+            (Some(card), _) => request.place(&card, &cluster),
+            (None, path) => request.place_checkpoint(path.unwrap_or_default().into(), &cluster),
         }
     });
     Ok(Arc::new(RawPlacement(placement.await?)))

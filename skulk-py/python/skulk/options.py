@@ -351,6 +351,8 @@ class PlanOptions(TypedDict, total=False):
       ``force`` refuses nothing for its sake, and says what is over.
     - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
     - ``inventory``: What each part of the model weighs; by default the card's size is divided.
+    - ``fixed``: What is fixed by hand, by rules as those of a placement by hand with places on the cluster's
+      nodes, as ``wgpu@shed``; the rest is planned, blocks of layers that rules name among it. Only for ``direct``.
     - ``rings``: Rings to consider, and no others, as nodes by rank; not for ``direct``.
     - ``port``: The port on which nodes listen; 50000 by default.
     """
@@ -369,6 +371,7 @@ class PlanOptions(TypedDict, total=False):
     strictness: Literal["safe", "relaxed", "force"] | None
     replicas: int | None
     inventory: Inventory | None
+    fixed: PlacementOptions | None
     rings: Iterable[Iterable[str]] | None
     port: int | None
 

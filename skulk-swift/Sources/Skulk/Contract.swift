@@ -3099,6 +3099,9 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var replicas: Int?
     /// What each part of the model weighs; by default the card's size is divided.
     public var inventory: Inventory?
+    /// What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as
+    /// `wgpu@shed`; the rest is planned, blocks of layers that rules name among it. Only for `direct`.
+    public var fixed: PlacementOptions?
     /// Rings to consider, and no others, as nodes by rank; not for `direct`.
     public var rings: [[String]]?
     /// The port on which nodes listen; 50000 by default.
@@ -3120,6 +3123,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         strictness: Strictness? = nil,
         replicas: Int? = nil,
         inventory: Inventory? = nil,
+        fixed: PlacementOptions? = nil,
         rings: [[String]]? = nil,
         port: Int? = nil
     ) {
@@ -3137,6 +3141,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.strictness = strictness
         self.replicas = replicas
         self.inventory = inventory
+        self.fixed = fixed
         self.rings = rings
         self.port = port
     }

@@ -17,6 +17,21 @@ import Testing
         }
     }
 
+    @Test func whatIsFixedByHandStays() async throws {
+        let nodes = ["desk", "shed"].map { id in
+            Node(id: id, backends: ["skulk-cpu"], memory: NodeMemory(ramTotal: 16 << 30, ramAvailable: 8 << 30))
+        }
+        let cluster = Cluster(nodes: nodes, mesh: LinkSpeed())
+        let rules = PlacementOptions(layers: ["0..2=cpu@shed"], experts: ["3..5=cpu@desk"])
+        let placement = try await plan(
+            checkpoint: storiesPath, on: cluster, options: PlanOptions(contextTokens: 128, fixed: rules))
+        #expect(placement.stages.first?.node == "shed")
+        _ = try await failure(.invalidArgument) {
+            let nowhere = PlacementOptions(layers: ["0..2=cpu@nowhere"])
+            _ = try await plan(checkpoint: storiesPath, on: cluster, options: PlanOptions(fixed: nowhere))
+        }
+    }
+
     @Test func aCheckpointHasACardThatIsSaved() async throws {
         let card = try ModelCard.fromCheckpoint(storiesPath)
         #expect(card.nLayers == 5 && card.storageSize.inBytes > 0)
