@@ -208,7 +208,7 @@ fn a_device_that_shares_its_memory_works_where_it_is_named() {
 
 fn place_of(cluster: &Cluster, at: usize) -> String {
     let node = &cluster.nodes[at % cluster.nodes.len()];
-    let engine = if node.accelerators.is_empty() || at % 2 == 0 { "cpu" } else { "wgpu" };
+    let engine = if node.accelerators.is_empty() || at.is_multiple_of(2) { "cpu" } else { "wgpu" };
     format!("{engine}@{}", node.id)
 }
 
