@@ -454,6 +454,8 @@ export interface Node {
   bytesPerSecond?: number | null;
   /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
   operationsPerSecond?: number | null;
+  /** Bytes a second that it reads from the disk that has the model. `null`: 3 GB/s are assumed. */
+  diskBytesPerSecond?: number | null;
   /** Its processor cores. */
   cores?: number | null;
   /** Its accelerators. */
@@ -527,6 +529,8 @@ export interface LayerBytes {
   nUsed?: number;
   /** Bytes of one routed expert. */
   expert?: number;
+  /** Loading copies the experts, which are stored in another order than they are used in: they cannot stay on disk. */
+  copied?: boolean;
   /** Keys and values of one token, in half precision. */
   kvPerToken?: number;
   /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
@@ -566,6 +570,13 @@ export interface Inventory {
    * card's hidden size.
    */
   row?: number;
+  /**
+   * Bytes of a row in all buffers that a step's rows pass through, of this library's engines. 0: not known, and taken
+   * for sixteen rows of hidden states.
+   */
+  stepRow?: number;
+  /** Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known. */
+  vocabulary?: number;
   /** They were counted in a checkpoint; else estimated from a card. */
   exact?: boolean;
   /** The table of what layers get of tokens, of which each takes a row: it stays in the file. */
@@ -1465,13 +1476,15 @@ export interface LoadOptions {
   /** How values are kept, where that is otherwise than keys. */
   kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
   /**
-   * Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those whose
-   * reader does not read do not count.
+   * Sessions that generate at the same time, in steps together: by default as many as a placement was planned for, else
+   * 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read do not
+   * count.
    */
   sessions?: number | null;
   /**
-   * Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
-   * conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+   * Bytes that keys and values of all sessions may take; by default what a placement was planned with, else what
+   * sessions need. What is left keeps conversations that rest, and the beginnings of prompts, so that they need not be
+   * computed again.
    */
   kvMemory?: number | null;
   /**
@@ -1725,6 +1738,11 @@ export interface PlanOptions {
    * sake, and says what is over.
    */
   strictness?: "safe" | "relaxed" | "force" | null;
+  /**
+   * Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they are
+   * needed. Only for `direct`.
+   */
+  fromDisk?: boolean | null;
   /** Owners that each expert gets beside its first, where there is room; 0 by default. */
   replicas?: number | null;
   /** What each part of the model weighs; by default the card's size is divided. */

@@ -1028,6 +1028,8 @@ class Node(_methods.Node):
     the maker ``cpu``, as ``EPYC 9654`` or ``DDR5-5600, 2 channels``, or for one that shares main memory."""
     operations_per_second: float | None = None
     """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
+    disk_bytes_per_second: float | None = None
+    """Bytes a second that it reads from the disk that has the model. ``None``: 3 GB/s are assumed."""
     cores: int | None = None
     """Its processor cores."""
     accelerators: list[Accelerator] = field(default_factory=list)
@@ -1048,6 +1050,7 @@ class Node(_methods.Node):
             memory=None if data["memory"] is None else NodeMemory._of(data["memory"]),
             bytes_per_second=data["bytesPerSecond"],
             operations_per_second=data["operationsPerSecond"],
+            disk_bytes_per_second=data["diskBytesPerSecond"],
             cores=data["cores"],
             accelerators=[Accelerator._of(item) for item in data["accelerators"]],
             address=data["address"],
@@ -1064,6 +1067,7 @@ class Node(_methods.Node):
             "memory": _methods.plain(self.memory),
             "bytesPerSecond": self.bytes_per_second,
             "operationsPerSecond": self.operations_per_second,
+            "diskBytesPerSecond": self.disk_bytes_per_second,
             "cores": self.cores,
             "accelerators": _methods.plain(self.accelerators),
             "address": self.address,
@@ -1219,6 +1223,8 @@ class LayerBytes:
     """Experts that a token takes."""
     expert: int = 0
     """Bytes of one routed expert."""
+    copied: bool = False
+    """Loading copies the experts, which are stored in another order than they are used in: they cannot stay on disk."""
     kv_per_token: int = 0
     """Keys and values of one token, in half precision."""
     kv_head_dim: int = 0
@@ -1242,6 +1248,7 @@ class LayerBytes:
             n_experts=data["nExperts"],
             n_used=data["nUsed"],
             expert=data["expert"],
+            copied=data["copied"],
             kv_per_token=data["kvPerToken"],
             kv_head_dim=data["kvHeadDim"],
             latent=data["latent"],
@@ -1259,6 +1266,7 @@ class LayerBytes:
             "nExperts": self.n_experts,
             "nUsed": self.n_used,
             "expert": self.expert,
+            "copied": self.copied,
             "kvPerToken": self.kv_per_token,
             "kvHeadDim": self.kv_head_dim,
             "latent": self.latent,
@@ -1287,6 +1295,11 @@ class Inventory(_methods.Inventory):
     row: int = 0
     """Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of
     the card's hidden size."""
+    step_row: int = 0
+    """Bytes of a row in all buffers that a step's rows pass through, of this library's engines. 0: not known, and
+    taken for sixteen rows of hidden states."""
+    vocabulary: int = 0
+    """Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known."""
     exact: bool = False
     """They were counted in a checkpoint; else estimated from a card."""
     input_table: int = 0
@@ -1307,6 +1320,8 @@ class Inventory(_methods.Inventory):
             tied_embeddings=data["tiedEmbeddings"],
             head=data["head"],
             row=data["row"],
+            step_row=data["stepRow"],
+            vocabulary=data["vocabulary"],
             exact=data["exact"],
             input_table=data["inputTable"],
             vision=data["vision"],
@@ -1323,6 +1338,8 @@ class Inventory(_methods.Inventory):
             "tiedEmbeddings": self.tied_embeddings,
             "head": self.head,
             "row": self.row,
+            "stepRow": self.step_row,
+            "vocabulary": self.vocabulary,
             "exact": self.exact,
             "inputTable": self.input_table,
             "vision": self.vision,

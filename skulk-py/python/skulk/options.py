@@ -72,10 +72,12 @@ class LoadOptions(TypedDict, total=False):
     - ``kv``: How keys and values are kept: by default as a placement was planned with, else in ``f16``, and never
       in more memory than that was planned with.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
-    - ``sessions``: Sessions that generate at the same time, in steps together; 16 by default. Others wait for
-      their turn; those whose reader does not read do not count.
-    - ``kv_memory``: Bytes that keys and values of all sessions may take; by default what sessions need. What is
-      left keeps conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+    - ``sessions``: Sessions that generate at the same time, in steps together: by default as many as a placement
+      was planned for, else 16, and never more than that was planned for. Others wait for their turn; those whose
+      reader does not read do not count.
+    - ``kv_memory``: Bytes that keys and values of all sessions may take; by default what a placement was planned
+      with, else what sessions need. What is left keeps conversations that rest, and the beginnings of prompts, so
+      that they need not be computed again.
     - ``when_full``: What happens to a session when that memory is full: ``wait`` (the default) gives up what
       resting sessions hold, then waits until others have ended; ``evict`` does not wait but ends with
       ``memory.exhausted``; ``fail`` does so at once.
@@ -349,6 +351,8 @@ class PlanOptions(TypedDict, total=False):
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
       ``force`` refuses nothing for its sake, and says what is over.
+    - ``from_disk``: Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and
+      be read when they are needed. Only for ``direct``.
     - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
     - ``inventory``: What each part of the model weighs; by default the card's size is divided.
     - ``fixed``: What is fixed by hand, by rules as those of a placement by hand with places on the cluster's
@@ -369,6 +373,7 @@ class PlanOptions(TypedDict, total=False):
     kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
     kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
     strictness: Literal["safe", "relaxed", "force"] | None
+    from_disk: bool | None
     replicas: int | None
     inventory: Inventory | None
     fixed: PlacementOptions | None

@@ -754,6 +754,8 @@ public struct Node: Codable, Sendable, Hashable {
     public var bytesPerSecond: Double?
     /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
     public var operationsPerSecond: Double?
+    /// Bytes a second that it reads from the disk that has the model. `nil`: 3 GB/s are assumed.
+    public var diskBytesPerSecond: Double?
     /// Its processor cores.
     public var cores: Int?
     /// Its accelerators.
@@ -773,6 +775,7 @@ public struct Node: Codable, Sendable, Hashable {
         memory: NodeMemory? = nil,
         bytesPerSecond: Double? = nil,
         operationsPerSecond: Double? = nil,
+        diskBytesPerSecond: Double? = nil,
         cores: Int? = nil,
         accelerators: [Accelerator] = [],
         address: String? = nil,
@@ -785,6 +788,7 @@ public struct Node: Codable, Sendable, Hashable {
         self.memory = memory
         self.bytesPerSecond = bytesPerSecond
         self.operationsPerSecond = operationsPerSecond
+        self.diskBytesPerSecond = diskBytesPerSecond
         self.cores = cores
         self.accelerators = accelerators
         self.address = address
@@ -943,6 +947,8 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var nUsed: Int
     /// Bytes of one routed expert.
     public var expert: Int
+    /// Loading copies the experts, which are stored in another order than they are used in: they cannot stay on disk.
+    public var copied: Bool
     /// Keys and values of one token, in half precision.
     public var kvPerToken: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
@@ -965,6 +971,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         nExperts: Int = 0,
         nUsed: Int = 0,
         expert: Int = 0,
+        copied: Bool = false,
         kvPerToken: Int = 0,
         kvHeadDim: Int = 0,
         latent: Bool = false,
@@ -978,6 +985,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.nExperts = nExperts
         self.nUsed = nUsed
         self.expert = expert
+        self.copied = copied
         self.kvPerToken = kvPerToken
         self.kvHeadDim = kvHeadDim
         self.latent = latent
@@ -1004,6 +1012,11 @@ public struct Inventory: Codable, Sendable, Hashable {
     /// Bytes of a row of hidden states, as stages hand it on: of all residual streams, where there are several. 0: of
     /// the card's hidden size.
     public var row: Int
+    /// Bytes of a row in all buffers that a step's rows pass through, of this library's engines. 0: not known, and
+    /// taken for sixteen rows of hidden states.
+    public var stepRow: Int
+    /// Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known.
+    public var vocabulary: Int
     /// They were counted in a checkpoint; else estimated from a card.
     public var exact: Bool
     /// The table of what layers get of tokens, of which each takes a row: it stays in the file.
@@ -1023,6 +1036,8 @@ public struct Inventory: Codable, Sendable, Hashable {
         tiedEmbeddings: Bool = false,
         head: Int = 0,
         row: Int = 0,
+        stepRow: Int = 0,
+        vocabulary: Int = 0,
         exact: Bool = false,
         inputTable: Int = 0,
         vision: Int = 0,
@@ -1035,6 +1050,8 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.tiedEmbeddings = tiedEmbeddings
         self.head = head
         self.row = row
+        self.stepRow = stepRow
+        self.vocabulary = vocabulary
         self.exact = exact
         self.inputTable = inputTable
         self.vision = vision
@@ -2591,11 +2608,13 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
-    /// Sessions that generate at the same time, in steps together; 16 by default. Others wait for their turn; those
-    /// whose reader does not read do not count.
+    /// Sessions that generate at the same time, in steps together: by default as many as a placement was planned for,
+    /// else 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read
+    /// do not count.
     public var sessions: Int?
-    /// Bytes that keys and values of all sessions may take; by default what sessions need. What is left keeps
-    /// conversations that rest, and the beginnings of prompts, so that they need not be computed again.
+    /// Bytes that keys and values of all sessions may take; by default what a placement was planned with, else what
+    /// sessions need. What is left keeps conversations that rest, and the beginnings of prompts, so that they need not
+    /// be computed again.
     public var kvMemory: Int?
     /// What happens to a session when that memory is full: `wait` (the default) gives up what resting sessions hold,
     /// then waits until others have ended; `evict` does not wait but ends with `memory.exhausted`; `fail` does so at
@@ -3095,6 +3114,9 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
     /// sake, and says what is over.
     public var strictness: Strictness?
+    /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
+    /// are needed. Only for `direct`.
+    public var fromDisk: Bool?
     /// Owners that each expert gets beside its first, where there is room; 0 by default.
     public var replicas: Int?
     /// What each part of the model weighs; by default the card's size is divided.
@@ -3121,6 +3143,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         kv: KvType? = nil,
         kvValues: KvType? = nil,
         strictness: Strictness? = nil,
+        fromDisk: Bool? = nil,
         replicas: Int? = nil,
         inventory: Inventory? = nil,
         fixed: PlacementOptions? = nil,
@@ -3139,6 +3162,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.kv = kv
         self.kvValues = kvValues
         self.strictness = strictness
+        self.fromDisk = fromDisk
         self.replicas = replicas
         self.inventory = inventory
         self.fixed = fixed

@@ -287,6 +287,13 @@ impl<'a> Problem<'a> {
         if seats.iter().all(is_own) { &self.own } else { &self.foreign }
     }
 
+    /// What a device keeps free. Drivers of GPUs, and pages there, take more than is counted, by no known rule.
+    fn floor(&self, seat: usize) -> u64 {
+        let is_processor = self.seats[seat].disk.is_some();
+        let floor = self.margins(&[seat]).floor;
+        if is_processor { floor } else { floor.max(memory::OVERHEAD_FLOOR) }
+    }
+
     /// What weights take on these devices, with what is kept free for them.
     pub(super) fn charged(&self, seats: &[usize], weights: u64) -> u64 {
         self.margins(seats).charged(weights)
@@ -349,7 +356,8 @@ impl<'a> Problem<'a> {
         let inventory = &self.inventory;
         let margins = self.margins(&[seat]);
         let embedding = if inventory.embedding_everywhere { margins.charged(inventory.embedding) } else { 0 };
-        let used = [margins.floor, margins.activations, embedding].into_iter().fold(0, u64::saturating_add);
+        let used =
+            [self.floor(seat), margins.activations, embedding].into_iter().fold(0, u64::saturating_add);
         self.usable(seat, scale).saturating_sub(used)
     }
 
@@ -437,7 +445,7 @@ impl<'a> Problem<'a> {
             feed_forward,
             kv_cache: kv.fold(0, u64::saturating_add),
             activations: margins.activations,
-            headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(margins.floor),
+            headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(self.floor(seat)),
         }
     }
 }
