@@ -38,7 +38,7 @@ def node(name: str, memory: int, **fields: Any) -> skulk.Node:
 
 
 CLUSTER = skulk.Cluster.mesh(
-    [node("a", 24), node("b", 24), node("c", 96, role="ffn_only")], skulk.LinkSpeed(2e-4, 1.2e9)
+    [node("a", 16), node("b", 16), node("c", 96, role="ffn_only")], skulk.LinkSpeed(2e-4, 1.2e9)
 )
 EXPERTS = skulk.Inventory.of_experts(
     48, attention=200_000_000, shared=10_000_000, n_experts=16, n_used=2, expert=30_000_000, kv_per_token=4096

@@ -34,6 +34,8 @@ const OWN_BUFFERS: u64 = 16;
 const MARGIN: u64 = 5;
 /// Rows whose logits are computed at a time.
 const LOGIT_ROWS: u64 = 8;
+/// Bytes that a session draws its tokens with, for each token: logits, and candidates with their numbers.
+const DRAWING: u64 = 12;
 /// Bytes of threads, buffers and programs of an engine of this library, whatever the model.
 const RUNTIME: u64 = 4 << 20;
 /// Bytes of a tokenizer, for each token.
@@ -101,10 +103,11 @@ impl Margins {
             if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
         let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
         let rows = step_rows(CHUNK, request.sessions) as u64;
+        let drawing = inventory.vocabulary.saturating_mul(DRAWING).saturating_mul(request.sessions as u64);
         Self {
             weights: if inventory.exact || request.strictness == Strictness::Relaxed { 0 } else { MARGIN },
             floor: inventory.vocabulary.saturating_mul(TOKENIZER).saturating_add(RUNTIME),
-            activations: step_row.saturating_mul(rows).saturating_add(logits),
+            activations: step_row.saturating_mul(rows).saturating_add(logits).saturating_add(drawing),
         }
     }
 
