@@ -9,7 +9,7 @@ pub(super) fn operations_per_second() -> Option<f64> {
     if cfg!(debug_assertions) {
         return None;
     }
-    *MEASURED.get_or_init(|| compute())
+    *MEASURED.get_or_init(compute)
 }
 
 #[cfg(target_os = "linux")]

@@ -176,7 +176,7 @@ impl<'a> Group<'a> {
             let over = |growth| self.attention_over(&with_attention, &all, coordinator, growth);
             found.extend(growths.map(over));
             let from_disk = self.problem.request.from_disk;
-            found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.from_disk(seat, &all)));
+            found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.partly_on_disk(seat, &all)));
         }
         self.complete(found)
     }
@@ -262,7 +262,7 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    fn from_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
+    fn partly_on_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
         let problem = self.problem;
         let coordinator = problem.seats[seat].node;
         let (mut order, mut rooms) = self.beside_attention(seat, reached)?;

@@ -38,7 +38,7 @@ pub(super) fn ways(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepo
         refused.with_quantised_kv(),
         refused.with_less_context(),
         refused.as_another_quantization(),
-        refused.from_disk(),
+        refused.with_weights_on_disk(),
         refused.with_all_nodes(),
         refused.with_more_memory(),
         refused.with_another_node(),
@@ -98,7 +98,7 @@ impl Refused<'_> {
         ))
     }
 
-    fn from_disk(&self) -> Option<String> {
+    fn with_weights_on_disk(&self) -> Option<String> {
         let request = self.problem.request.clone().from_disk(true);
         let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new()).ok()?;
         let best = search(&problem, 1.0, usize::MAX).best?;
