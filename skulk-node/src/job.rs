@@ -64,7 +64,7 @@ pub(crate) enum Answer {
     Model(skulk::Model),
     Session(skulk::Session),
     Vindex(folders::Folder),
-    Placement(skulk::Placement),
+    Placement(Box<skulk::Placement>),
     Embedding(Arc<embed::EmbeddingModel>),
     Server(skulk::Server),
 }
@@ -81,7 +81,7 @@ impl From<Answer> for Given {
             Answer::Model(model) => Self::D(Model::new(model)),
             Answer::Session(session) => Self::E(Session::new(session)),
             Answer::Vindex(folder) => Self::F(Vindex::new(folder)),
-            Answer::Placement(placement) => Self::G(Placement(placement)),
+            Answer::Placement(placement) => Self::G(Placement(*placement)),
             Answer::Embedding(model) => Self::H(EmbeddingModel::new(model)),
             Answer::Server(server) => Self::I(Server::new(server)),
         }

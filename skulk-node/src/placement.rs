@@ -29,7 +29,7 @@ pub fn plan(arguments: String, token: &CancelToken, tell: Tell<'_>) -> napi::Res
             Some(path) => request.place_checkpoint(path, &cluster),
             None => request.place(&given.card()?, &cluster),
         }
-        .map(Answer::Placement)
+        .map(|placement| Answer::Placement(Box::new(placement)))
     })
 }
 
