@@ -1,6 +1,6 @@
 //! Do plans come true? What loading and running take is compared with what plans say.
 //!
-//! Alone in its process, whose memory it counts.
+//! One test, alone in its process, whose memory it counts.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use skulk::arch::ArchSpec;
 use skulk::{
-    Cluster, ErrorKind, GenerateOptions, KvType, KvTypes, LoadOptions, Model, Node, Placement, Planner,
-    Prompt, Request, Sampling, TokenId, open_checkpoint,
+    Cluster, GenerateOptions, KvType, KvTypes, LoadOptions, Model, Node, Placement, Planner, Prompt, Request,
+    Sampling, TokenId, open_checkpoint,
 };
 
 #[path = "support/fixtures.rs"]
@@ -155,27 +155,5 @@ fn plans_come_true() {
     let Some(real) = fixtures::gemma() else { return };
     for (tokens, sessions) in [(512, 1), (2048, 1), (1024, 4)] {
         comes_true(&real, &Request::default().context_tokens(tokens).sessions(sessions));
-    }
-}
-
-/// As many sessions as were planned generate at once; fewer may be asked for, and not more.
-#[test]
-fn sessions_are_as_planned() {
-    let path = fixtures::path("llama");
-    let (checkpoint, request) = (open_checkpoint(&path).unwrap(), Request::default().context_tokens(256));
-    let placement = planned(&path, &request.sessions(3));
-    for placement in [placement.clone(), Placement::from_json(&placement.to_json()).unwrap()] {
-        assert_eq!(placement.sessions(), Some(3));
-        let load = |options: &LoadOptions| Model::load(&*checkpoint, &placement, options);
-        let budget = |options: &LoadOptions| load(options).unwrap().kv_memory().budget.unwrap().bytes();
-        let kept = placement.budgets()[0].bytes.kv_cache;
-        assert_eq!(budget(&LoadOptions::default()), kept);
-        assert_eq!(budget(&LoadOptions::default().context(128)), kept / 2);
-        assert_eq!(budget(&LoadOptions::default().sessions(2).kv_memory(skulk::ByteSize(1 << 20))), 1 << 20);
-        for sessions in [0, 4] {
-            let error = load(&LoadOptions::default().sessions(sessions)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.context().contains(&("field", "sessions".to_owned())), "{error}");
-        }
     }
 }

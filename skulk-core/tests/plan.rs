@@ -6,8 +6,8 @@ use skulk::arch::ArchSpec;
 use skulk::engine::{KvType, KvTypes, ShardSpec};
 use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
-    Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement, Planner,
-    Request, Stage, open_checkpoint,
+    ByteSize, Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement,
+    Planner, Request, Stage, open_checkpoint,
 };
 
 use crate::fixtures::{copied, gemma, path};
@@ -382,6 +382,31 @@ fn the_planned_context_is_loaded() {
                 }
                 (found, _) => panic!("{expected:?}, found {found:?}"),
             }
+        }
+    }
+}
+
+/// As many sessions as were planned generate at once; fewer may be asked for, and not more.
+#[test]
+fn sessions_are_as_planned() {
+    let path = path("llama");
+    let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let request = Request::default().context_tokens(256).sessions(3);
+    let checkpoint = open_checkpoint(&path).unwrap();
+    let placement = Planner::plan_checkpoint(&path, &cluster, &request).unwrap();
+    for placement in [placement.clone(), Placement::from_json(&placement.to_json()).unwrap()] {
+        assert_eq!(placement.sessions(), Some(3));
+        let load = |options: &LoadOptions| Model::load(&*checkpoint, &placement, options);
+        let budget = |options: &LoadOptions| load(options).unwrap().kv_memory().budget.unwrap().bytes();
+        let kept = placement.budgets()[0].bytes.kv_cache;
+        assert_eq!(budget(&LoadOptions::default()), kept);
+        assert_eq!(budget(&LoadOptions::default().context(128)), kept / 2);
+        assert_eq!(budget(&LoadOptions::default().sessions(2).kv_memory(ByteSize(1 << 20))), 1 << 20);
+        for sessions in [0, 4] {
+            let error = load(&LoadOptions::default().sessions(sessions)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.context().contains(&("field", "sessions".to_owned())), "{error}");
         }
     }
 }
