@@ -92,13 +92,15 @@ pub use weights::{Checkpoint, DType, MappedFile, Memory, Metadata, Region, Tenso
 #[cfg(feature = "generate")]
 pub use {
     browse::VindexBrowser,
-    engine::{Activations, Batch, DeviceInfo, Engine, FfnMemory, KvMemory, Precision, Reply, Shard},
+    engine::{
+        Activations, Batch, DeviceInfo, DeviceSpeed, Engine, FfnMemory, KvMemory, Precision, Reply, Shard,
+    },
     extract::{ExtractOptions, VindexStorage, VindexWriter},
     generate::{
         ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
         ChatUsage, Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
-        OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings, Token,
-        TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
+        ModelMemory, OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings,
+        Token, TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },
     grammar::Constraint,
     model::EngineOptions,

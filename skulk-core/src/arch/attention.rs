@@ -129,6 +129,30 @@ impl QueryGrowth {
 }
 
 impl AttentionSpec {
+    /// Attention to all positions before, with nothing that only some families have.
+    pub(crate) fn plain([n_heads, n_kv_heads]: [usize; 2], head_dim: usize) -> Self {
+        Self {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            window: None,
+            scale: (head_dim as f32).sqrt().recip(),
+            softcap: None,
+            qk_norm: None,
+            value_norm: false,
+            keys_as_values: false,
+            latent: None,
+            kv_of: None,
+            query_growth: None,
+            qkv_bias: false,
+            output_bias: false,
+            sinks: false,
+            head_gate: false,
+            output_gate: false,
+            rope: None,
+        }
+    }
+
     /// Whether it has keys and values of its own.
     pub(crate) fn has_kv(&self) -> bool {
         self.kv_of.is_none()

@@ -241,6 +241,28 @@ pub struct ShardEstimate {
     pub kv_cache: ByteSize,
 }
 
+/// How fast a device computes what models take of it, as [`Engine::measure`] finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct DeviceSpeed {
+    /// Bytes of weights a second that a token is multiplied with, of weights in blocks of 4 bits.
+    pub bytes_per_second: f64,
+    /// Operations a second of a prompt's products with such weights, a product and a sum being two.
+    pub operations_per_second: f64,
+    /// Seconds that a layer takes whatever its size.
+    pub layer_seconds: f64,
+    /// Seconds until the device has answered that was asked for a layer of next to nothing.
+    pub round_trip_seconds: f64,
+}
+
+impl DeviceSpeed {
+    /// A device that is so fast.
+    pub fn new(bytes_per_second: f64, operations_per_second: f64) -> Self {
+        Self { bytes_per_second, operations_per_second, layer_seconds: 0.0, round_trip_seconds: 0.0 }
+    }
+}
+
 /// What is in memory of feed-forward weights that a budget bounds.
 ///
 /// It is that of an engine with [`EngineOptions::ffn_budget`](crate::EngineOptions::ffn_budget), of all shards it has
@@ -394,6 +416,15 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
+
+    /// Measures how fast the device is, in about a tenth of a second, with 132 MB of its memory for as long. `None`: the
+    /// engine does not know how, or the library was built without optimisation, which says nothing about devices.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`], [`ErrorKind::EngineFailed`].
+    fn measure(&self) -> Result<Option<DeviceSpeed>> {
+        Ok(None)
+    }
 }
 
 /// Keys and values of one layer that a sequence's next row sees, as [`Shard::save`] hands them over.
@@ -433,6 +464,12 @@ pub trait Shard: Send + Sync {
 
     /// What its engine keeps in memory of feed-forward weights, when it has a budget for them.
     fn ffn_memory(&self) -> Option<FfnMemory> {
+        None
+    }
+
+    /// All that is reserved on the device that its weights were copied to, other shards' included; `None` where weights
+    /// are used in place, and where the device's library does not tell.
+    fn device_memory(&self) -> Option<ByteSize> {
         None
     }
 

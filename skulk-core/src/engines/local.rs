@@ -1,6 +1,6 @@
 //! What is this machine? As a node for plans.
 
-use super::{arithmetic, devices, measure};
+use super::{devices, speed};
 use crate::engine::DeviceInfo;
 use crate::ids::EngineId;
 use crate::plan::backend::tag_of;
@@ -11,33 +11,26 @@ impl Node {
     /// reaches them; of a GPU that several reach, the best. Devices that are software are left out.
     ///
     /// Available memory is what programs can get without swapping, a container's limit considered; on macOS
-    /// all that is not wired, anonymous or compressed, as the GPU can have it. How fast all cores together read it, and
-    /// compute the products of prompts, is measured once for the process, which takes about a tenth of a second; builds
-    /// without optimisation leave that out. How fast GPUs are, plans look up by their names. A GPU's own memory is known
-    /// of AMD's on Linux and of NVIDIA's on Linux and Windows; plans leave out GPUs of unknown memory.
+    /// all that is not wired, anonymous or compressed, as the GPU can have it. A GPU's own memory is known of AMD's on
+    /// Linux and of NVIDIA's on Linux and Windows; plans leave out GPUs of unknown memory.
+    ///
+    /// How fast each device is, [`Engine::measure`](crate::Engine::measure) finds once for the process, which takes about a
+    /// tenth of a second each, and a gibibyte of free memory; of what is not measured, as in builds without optimisation,
+    /// plans look the speed up by the device's name.
     pub fn local() -> Self {
         let gpus =
             best(devices().into_iter().filter(|it| it.vendor != Vendor::Cpu && !it.software).collect());
-        let tag = |device: &DeviceInfo| tag_of(&device.engine);
+        let tag = |gpu: &DeviceInfo| tag_of(&gpu.engine);
         let mut node = Node::new(NodeId::LOCAL)
             .backends([tag_of(&EngineId::new("cpu"))].into_iter().chain(gpus.iter().map(tag)));
         node.memory = memory();
-        node.bytes_per_second =
-            node.memory.and_then(|memory| measure::bytes_per_second(memory.ram_available));
-        node.operations_per_second = arithmetic::operations_per_second();
         node.cores = std::thread::available_parallelism().ok().map(usize::from);
-        node.accelerators = gpus
-            .iter()
-            .map(|gpu| Accelerator {
-                vendor: gpu.vendor,
-                name: gpu.name.clone(),
-                vram_total_bytes: gpu.memory.filter(|_| !gpu.shares_memory).map(|it| it.bytes()),
-                vram_used_bytes: gpu.memory_used.map(|it| it.bytes()),
-                shares_memory: gpu.shares_memory,
-                backend: Some(tag(gpu)),
-                ..Accelerator::default()
-            })
-            .collect();
+        let free = node.memory.map_or(0, |memory| memory.ram_available);
+        let speed = speed::of(&EngineId::new("cpu"), free);
+        node.bytes_per_second = speed.map(|it| it.bytes_per_second);
+        node.operations_per_second = speed.map(|it| it.operations_per_second);
+        node.layer_seconds = speed.map(|it| it.layer_seconds);
+        node.accelerators = gpus.iter().map(|gpu| accelerator(gpu, free)).collect();
         node
     }
 }
@@ -51,6 +44,27 @@ impl Cluster {
     /// ```
     pub fn local() -> Self {
         Self::new(vec![Node::local()], Vec::new())
+    }
+}
+
+/// A GPU beside so much free main memory.
+fn accelerator(gpu: &DeviceInfo, free: u64) -> Accelerator {
+    let own = gpu.memory.filter(|_| !gpu.shares_memory).map(|it| it.bytes());
+    let used = gpu.memory_used.map(|it| it.bytes());
+    let speed =
+        speed::of(&gpu.engine, own.map_or(free, |own| own.saturating_sub(used.unwrap_or(0)).min(free)));
+    Accelerator {
+        vendor: gpu.vendor,
+        name: gpu.name.clone(),
+        vram_total_bytes: own,
+        vram_used_bytes: used,
+        shares_memory: gpu.shares_memory,
+        backend: Some(tag_of(&gpu.engine)),
+        bytes_per_second: speed.map(|it| it.bytes_per_second),
+        operations_per_second: speed.map(|it| it.operations_per_second),
+        layer_seconds: speed.map(|it| it.layer_seconds),
+        round_trip_seconds: speed.map(|it| it.round_trip_seconds),
+        ..Accelerator::default()
     }
 }
 

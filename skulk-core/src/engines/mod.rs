@@ -1,9 +1,8 @@
 //! Which engines are there? A constructor for each, by function or by name, and the devices they run on.
 
-mod arithmetic;
 mod disk;
 mod local;
-mod measure;
+mod speed;
 
 use std::sync::Arc;
 

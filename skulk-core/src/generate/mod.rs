@@ -9,6 +9,7 @@ mod generation;
 mod load;
 mod load_options;
 mod logits;
+mod memory;
 mod model;
 mod options;
 #[cfg(feature = "net")]
@@ -30,6 +31,7 @@ pub use divergence::Divergence;
 pub use event::{Event, Finish, FinishReason, Timings, Token, TokenLogprob, Usage};
 pub use generation::{Generation, Output};
 pub use load_options::{LoadOptions, WhenFull};
+pub use memory::ModelMemory;
 pub use model::{Model, StageInfo};
 pub use options::{GenerateOptions, Prompt};
 pub use sampler::Sampling;

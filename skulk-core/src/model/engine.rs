@@ -15,7 +15,9 @@ use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
 use crate::engine::ffn::experts_of;
-use crate::engine::{Capabilities, Engine, EngineId, FfnShare, LoadCx, Shard, ShardEstimate, ShardSpec};
+use crate::engine::{
+    Capabilities, DeviceSpeed, Engine, EngineId, FfnShare, LoadCx, Shard, ShardEstimate, ShardSpec,
+};
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Memory};
 
@@ -230,5 +232,11 @@ impl<B: Backend> Engine for DecoderEngine<B> {
             layout.push_str(&how);
         }
         Ok(Box::new(DecoderShard::new(decoder, memory, layout)?))
+    }
+    fn measure(&self) -> Result<Option<DeviceSpeed>> {
+        match cfg!(debug_assertions) {
+            true => Ok(None),
+            false => super::speed::measure(&*self.backend).map(Some),
+        }
     }
 }

@@ -22,6 +22,7 @@ mod pages;
 mod recurrent;
 mod rotation;
 mod shard;
+mod speed;
 mod split;
 mod streams;
 #[cfg(test)]

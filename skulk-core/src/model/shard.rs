@@ -389,6 +389,10 @@ impl<B: Backend> Shard for DecoderShard<B> {
         self.decoder.ffn_memory()
     }
 
+    fn device_memory(&self) -> Option<ByteSize> {
+        self.decoder.backend().reserved()
+    }
+
     fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {
         self.with(|state| {
             if state.sequences.contains_key(&seq) {

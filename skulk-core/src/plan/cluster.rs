@@ -136,6 +136,12 @@ pub struct Accelerator {
     /// Operations a second of a prompt's products, a product and a sum being two. `None`: as above.
     #[serde(default)]
     pub operations_per_second: Option<f64>,
+    /// Seconds that it takes for a layer whatever its size. `None`: as above.
+    #[serde(default)]
+    pub layer_seconds: Option<f64>,
+    /// Seconds until it has answered another device of its node. `None`: 100 µs are assumed.
+    #[serde(default)]
+    pub round_trip_seconds: Option<f64>,
 }
 
 impl Accelerator {
@@ -162,6 +168,10 @@ setters!(Accelerator {
     bytes_per_second: f64 => Some(bytes_per_second);
     /// The same accelerator, computing so many operations a second for prompts.
     operations_per_second: f64 => Some(operations_per_second);
+    /// The same accelerator, taking so many seconds for a layer whatever its size.
+    layer_seconds: f64 => Some(layer_seconds);
+    /// The same accelerator, answering other devices of its node after so many seconds.
+    round_trip_seconds: f64 => Some(round_trip_seconds);
 });
 
 closed_set! {
@@ -233,6 +243,9 @@ pub struct Node {
     /// Operations a second of a prompt's products, a product and a sum being two. `None`: as above.
     #[serde(default)]
     pub operations_per_second: Option<f64>,
+    /// Seconds that its processor takes for a layer whatever its size. `None`: as above.
+    #[serde(default)]
+    pub layer_seconds: Option<f64>,
     /// Bytes a second that it reads from the disk that has the model. `None`: 3 GB/s are assumed.
     #[serde(default)]
     pub disk_bytes_per_second: Option<f64>,
@@ -263,6 +276,7 @@ impl Node {
             memory: None,
             bytes_per_second: None,
             operations_per_second: None,
+            layer_seconds: None,
             disk_bytes_per_second: None,
             cores: None,
             accelerators: Vec::new(),
@@ -303,6 +317,8 @@ setters!(Node {
     bytes_per_second: f64 => Some(bytes_per_second);
     /// The same node, its processor computing so many operations a second for prompts.
     operations_per_second: f64 => Some(operations_per_second);
+    /// The same node, its processor taking so many seconds for a layer whatever its size.
+    layer_seconds: f64 => Some(layer_seconds);
     /// The same node, reading the model's file at this rate.
     disk_bytes_per_second: f64 => Some(disk_bytes_per_second);
 });

@@ -209,6 +209,8 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
 
 /// Bytes, or operations, a second that no device exceeds.
 const MOST_A_SECOND: f64 = 1e18;
+/// Seconds that no device takes for next to nothing.
+const MOST_SECONDS: f64 = 3600.0;
 
 /// Whether what nodes say of their speeds can be.
 fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
@@ -216,6 +218,7 @@ fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
         let own = [
             ("", "bytes_per_second", node.bytes_per_second),
             ("", "operations_per_second", node.operations_per_second),
+            ("", "layer_seconds", node.layer_seconds),
             ("", "disk_bytes_per_second", node.disk_bytes_per_second),
         ];
         let devices = node.accelerators.iter().flat_map(|it| {
@@ -223,13 +226,20 @@ fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
             [
                 (name, "bytes_per_second", it.bytes_per_second),
                 (name, "operations_per_second", it.operations_per_second),
+                (name, "layer_seconds", it.layer_seconds),
+                (name, "round_trip_seconds", it.round_trip_seconds),
             ]
         });
-        for (device, field, speed) in own.into_iter().chain(devices) {
-            let Some(speed) = speed.filter(|speed| !(*speed >= 1.0 && *speed <= MOST_A_SECOND)) else {
-                continue;
+        for (device, field, said) in own.into_iter().chain(devices) {
+            let Some(said) = said else { continue };
+            let message = if field.ends_with("_per_second") {
+                let sound = (1.0..=MOST_A_SECOND).contains(&said);
+                (!sound).then(|| format!("expected 1 to {MOST_A_SECOND:e} a second, found {said:e}"))
+            } else {
+                let sound = (0.0..=MOST_SECONDS).contains(&said);
+                (!sound).then(|| format!("expected 0 to {MOST_SECONDS} seconds, found {said:e}"))
             };
-            let message = format!("expected 1 to {MOST_A_SECOND:e} a second, found {speed:e}");
+            let Some(message) = message else { continue };
             let error = Error::argument(field, message).with("node", &node.id);
             let error = if device.is_empty() { error } else { error.with("device", device) };
             return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));

@@ -100,6 +100,21 @@ pub struct Bytes {
     pub headroom: u64,
 }
 
+impl std::ops::Add for Bytes {
+    type Output = Self;
+
+    /// Of several devices together.
+    fn add(self, other: Self) -> Self {
+        Self {
+            attention: self.attention.saturating_add(other.attention),
+            feed_forward: self.feed_forward.saturating_add(other.feed_forward),
+            kv_cache: self.kv_cache.saturating_add(other.kv_cache),
+            activations: self.activations.saturating_add(other.activations),
+            headroom: self.headroom.saturating_add(other.headroom),
+        }
+    }
+}
+
 impl Bytes {
     /// All of them.
     pub fn total(&self) -> u64 {

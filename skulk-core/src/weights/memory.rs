@@ -40,6 +40,17 @@ pub(crate) fn total_memory() -> Option<ByteSize> {
     available_memory().map(|(_, total)| total)
 }
 
+/// What the system has in memory for this process; `None` where it does not say.
+#[cfg(feature = "generate")]
+pub(crate) fn process_memory() -> Option<ByteSize> {
+    use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
+    let this = sysinfo::get_current_pid().ok()?;
+    let mut system = System::new();
+    let what = ProcessRefreshKind::nothing().with_memory();
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[this]), false, what);
+    system.process(this).map(|process| ByteSize(process.memory()))
+}
+
 /// Memory that can be had without swapping, and all there is; `None` where the system does not say.
 pub(crate) fn available_memory() -> Option<(ByteSize, ByteSize)> {
     let mut system = sysinfo::System::new();

@@ -22,6 +22,8 @@ use std::path::Path;
 
 pub use dtype::DType;
 pub use memory::Memory;
+#[cfg(feature = "generate")]
+pub(crate) use memory::process_memory;
 pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;

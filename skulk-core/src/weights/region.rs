@@ -23,7 +23,8 @@ pub struct Region {
     shape: Arc<[usize]>,
     /// Of one stored row.
     row_bytes: usize,
-    file: MappedFile,
+    /// `None`: its bytes come from none.
+    file: Option<MappedFile>,
     /// Of the whole tensor in its file.
     offset: u64,
     bytes: Bytes,
@@ -101,7 +102,7 @@ impl Region {
             dtype: info.dtype,
             shape: info.shape.as_slice().into(),
             row_bytes: 0,
-            file: file.clone(),
+            file: Some(file.clone()),
             offset: info.offset,
             range: 0..mapping.len(),
             bytes: Bytes::Mapped(mapping),
@@ -122,6 +123,31 @@ impl Region {
         };
         region.row_bytes = row_bytes;
         Ok(region)
+    }
+
+    /// A tensor of a type without scales beside, whose plain rows are these bytes.
+    pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Self> {
+        let rows: usize = shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
+        let row_bytes = shape.last().and_then(|len| dtype.row_bytes(*len)).unwrap_or(0);
+        if rows.checked_mul(row_bytes) != Some(bytes.len()) {
+            return Err(Error::argument(
+                "bytes",
+                "the tensor's size does not follow from its shape and type",
+            ));
+        }
+        Ok(Self {
+            name: "".into(),
+            dtype,
+            shape: shape.into(),
+            row_bytes,
+            file: None,
+            offset: 0,
+            range: 0..bytes.len(),
+            bytes: Bytes::Made(Arc::new(bytes)),
+            on_demand: false,
+            gap: 0,
+            groups: None,
+        })
     }
 
     /// Elements with the scales of their groups, and their biases, whose shapes and types have been checked.
@@ -229,9 +255,9 @@ impl Region {
         &bytes[self.range.clone()]
     }
 
-    /// The file that it comes from.
+    /// The file that it comes from; empty where there is none.
     pub fn path(&self) -> &Path {
-        self.file.path()
+        self.file.as_ref().map_or(Path::new(""), MappedFile::path)
     }
 
     /// Where its bytes begin in that file; of a copy in another order, where the tensor's do.
@@ -258,10 +284,10 @@ impl Region {
     /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]
     /// when it cannot be read, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`].
     pub fn resident(mut self, cancel: &CancelToken) -> Result<Self> {
-        if let Bytes::Mapped(mapping) = &self.bytes
+        if let (Bytes::Mapped(mapping), Some(file)) = (&self.bytes, &self.file)
             && !mapping.is_empty()
         {
-            let read = self.file.read(self.offset, mapping.len() as u64, cancel);
+            let read = file.read(self.offset, mapping.len() as u64, cancel);
             if let Some(piece) = read.map_err(|e| e.with("tensor", &self.name))? {
                 self.bytes = Bytes::Resident(piece);
             }

@@ -63,26 +63,7 @@ fn plain(
     ropes: Vec<RopeSpec>,
     own: impl Fn(usize, &mut LayerSpec),
 ) -> Result<ArchSpec> {
-    let attention = AttentionSpec {
-        n_heads: 0,
-        n_kv_heads: 0,
-        head_dim: sizes.head_dim,
-        window: None,
-        scale: (sizes.head_dim as f32).sqrt().recip(),
-        softcap: None,
-        qk_norm: None,
-        value_norm: false,
-        keys_as_values: false,
-        latent: None,
-        kv_of: None,
-        query_growth: None,
-        qkv_bias: false,
-        output_bias: false,
-        sinks: false,
-        head_gate: false,
-        output_gate: false,
-        rope: Some(0),
-    };
+    let attention = AttentionSpec { rope: Some(0), ..AttentionSpec::plain([0, 0], sizes.head_dim) };
     let layer = |(at, ((&n_heads, &n_kv_heads), &width))| {
         let mut layer = LayerSpec {
             mixer: Mixer::Attention(AttentionSpec { n_heads, n_kv_heads, ..attention.clone() }),

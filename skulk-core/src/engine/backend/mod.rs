@@ -19,6 +19,7 @@ pub(crate) use self::pages::{PAGE, PageSpec, Run, Span, Spans, blank_behind, fir
 pub(crate) use super::routes::Routes;
 use super::{KvType, StepCx};
 use crate::arch::{Activation, RecurrentSpec};
+use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::ids::TokenId;
@@ -62,6 +63,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         work()
     }
 
+    /// All that is reserved on a device with memory of its own, as far as is known.
+    fn reserved(&self) -> Option<ByteSize> {
+        None
+    }
     /// A buffer with room for `rows` rows.
     fn buffer(&self, rows: usize, width: usize) -> Result<Self::Buffer>;
     /// A stream for steps of up to `rows` rows, the widest being `width`.

@@ -293,30 +293,16 @@ fn quantised(kv: KvType, head: &[f32]) -> Vec<f64> {
 }
 
 pub(in crate::engine) fn attention_spec(
-    [n_heads, n_kv_heads]: [usize; 2],
+    heads: [usize; 2],
     head_dim: usize,
     window: Option<usize>,
     softcap: Option<f32>,
 ) -> AttentionSpec {
     AttentionSpec {
-        n_heads,
-        n_kv_heads,
-        head_dim,
         window: window.map(Window::Sliding),
         scale: 2.0 / (head_dim as f32).sqrt(),
         softcap,
-        qk_norm: None,
-        value_norm: false,
-        keys_as_values: false,
-        latent: None,
-        kv_of: None,
-        query_growth: None,
-        qkv_bias: false,
-        output_bias: false,
-        sinks: false,
-        head_gate: false,
-        output_gate: false,
-        rope: None,
+        ..AttentionSpec::plain(heads, head_dim)
     }
 }
 

@@ -183,7 +183,6 @@ impl Device {
     }
 
     /// Bytes reserved at present.
-    #[cfg(test)]
     pub(super) fn reserved(&self) -> u64 {
         self.memory.reserved.load(Ordering::Relaxed)
     }

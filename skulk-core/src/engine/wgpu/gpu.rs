@@ -47,12 +47,6 @@ impl Gpu {
         self.device.device.generate_allocator_report().unwrap().total_allocated_bytes
     }
 
-    /// Bytes that are reserved on the device.
-    #[cfg(test)]
-    pub(crate) fn reserved(&self) -> u64 {
-        self.device.reserved()
-    }
-
     /// Dispatches recorded so far.
     #[cfg(test)]
     pub(crate) fn dispatches(&self) -> u64 {

@@ -35,6 +35,7 @@ use self::rows::{Buffer, elementwise, stride};
 use self::states::States;
 use self::stream::Stream;
 use crate::arch::{Activation, RecurrentSpec};
+use crate::bytes::ByteSize;
 use crate::engine::KvType;
 use crate::engine::backend::{
     Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing,
@@ -70,6 +71,10 @@ impl Backend for Gpu {
         work: impl FnOnce() -> Result<R> + Send,
     ) -> Result<R> {
         objc2::rc::autoreleasepool(|_| work())
+    }
+
+    fn reserved(&self) -> Option<ByteSize> {
+        Some(ByteSize(self.device.reserved()))
     }
 
     fn buffer(&self, rows: usize, width: usize) -> Result<Buffer> {

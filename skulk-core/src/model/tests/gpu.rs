@@ -151,7 +151,7 @@ fn too_little_memory_is_an_error_that_names_what_did_not_fit() {
     let ample = software(Limits::default());
     let roomy = model("llama", wgpu_on(Arc::clone(&ample), &options)).unwrap();
     let expected = text(&roomy, 4);
-    let gpu = software(Limits { memory: Some(ByteSize(ample.reserved())), ..Limits::default() });
+    let gpu = software(Limits { memory: ample.reserved(), ..Limits::default() });
     drop(roomy);
     let model = model("llama", wgpu_on(gpu, &options)).unwrap();
     let prompt_of = |n: u32, len: usize| (0..len as u32).map(|i| TokenId(5 + i * (i + n) % 400)).collect();

@@ -10,7 +10,7 @@
 //! - feed-forward: blocks and the experts that are taken. Experts of a layer on several devices are read at the same
 //!   time, and the slowest is waited for (`drawn.rs`);
 //! - hops: a round trip, and the rows there and back, for each stage that is not on the coordinator; from one
-//!   device of a node to another 100 µs;
+//!   device of a node to another the slower one's round trip;
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
@@ -32,8 +32,6 @@ use crate::plan::report::{Estimate, PromptEstimate};
 const CHUNK: u64 = crate::arch::CHUNK as u64;
 /// Chunks that are looked at one by one; of longer prompts evenly spaced ones stand for all.
 const CHUNKS: u64 = 16;
-/// Seconds from one device of a node to another and back.
-const DEVICE_HOP: f64 = 1.0e-4;
 /// Seconds that each further owner of a layer's experts takes the sender.
 const FURTHER_OWNER: f64 = 3.0e-5;
 
@@ -107,7 +105,7 @@ impl Costs<'_> {
             return Some(0.0);
         }
         if from.node == to.node {
-            return Some(DEVICE_HOP);
+            return Some(from.round_trip.max(to.round_trip));
         }
         let speed = self.links.speed(from.node, to.node)?;
         Some(speed.round_trip_seconds + 2.0 * rows * self.row / speed.bytes_per_second)

@@ -15,6 +15,9 @@ use crate::plan::target::Target;
 /// Bytes a second of a disk that nobody measured: what solid-state ones commonly reach.
 const DISK: f64 = 3e9;
 
+/// Seconds from one device of a node to another and back, where nobody measured it.
+const ROUND_TRIP: f64 = 1.0e-4;
+
 /// The disk that has the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Disk {
@@ -43,6 +46,8 @@ pub(in crate::plan) struct Seat {
     pub(super) unknown: Option<String>,
     /// Seconds that it takes for a layer whatever its size.
     pub(super) layer_seconds: f64,
+    /// Seconds until it has answered another device of its node.
+    pub(super) round_trip: f64,
     /// Its node's disk, where its engine computes with weights that lie there.
     pub(super) disk: Option<Disk>,
     /// The share of its feed-forward blocks and experts that is not in memory when it is needed.
@@ -63,9 +68,17 @@ impl Seat {
 }
 
 /// What a device does, where it says so; else what is known or assumed.
-fn measured(known: Speed, rate: Option<f64>, operations: Option<f64>) -> Speed {
-    let rate = rate.unwrap_or(known.rate);
-    Speed { rate, operations: operations.unwrap_or(known.operations), ..known }
+fn measured(known: Speed, [rate, operations, layer_seconds]: [Option<f64>; 3]) -> Speed {
+    Speed {
+        rate: rate.unwrap_or(known.rate),
+        operations: operations.unwrap_or(known.operations),
+        layer_seconds: layer_seconds.unwrap_or(known.layer_seconds),
+    }
+}
+
+/// What a node says that its processor does.
+fn said(node: &Node) -> [Option<f64>; 3] {
+    [node.bytes_per_second, node.operations_per_second, node.layer_seconds]
 }
 
 /// How fast a node's processor is.
@@ -76,7 +89,7 @@ fn processor(node: &Node) -> Speed {
     let named = of(&|it| it.vendor == Vendor::Cpu)
         .or_else(|| of(&|it| it.shares_memory || it.vendor == Vendor::Apple))
         .unwrap_or_else(|| devices::assumed(Vendor::Cpu));
-    measured(named, node.bytes_per_second, node.operations_per_second)
+    measured(named, said(node))
 }
 
 /// How fast an accelerator is, of a node with such a processor.
@@ -87,7 +100,7 @@ fn accelerator(it: &Accelerator, in_main: bool, processor: Speed) -> Speed {
         let is_slow = in_main && it.vendor != Vendor::Apple;
         if is_slow { Speed { rate: processor.rate, ..assumed } } else { assumed }
     });
-    measured(known, it.bytes_per_second, it.operations_per_second)
+    measured(known, [it.bytes_per_second, it.operations_per_second, it.layer_seconds])
 }
 
 /// The name of an accelerator of which nothing says how fast it is.
@@ -190,6 +203,7 @@ pub(in crate::plan) fn devices(
             operations,
             unknown,
             layer_seconds,
+            round_trip: it.round_trip_seconds.unwrap_or(ROUND_TRIP),
             disk: None,
             missing: 0.0,
             attention,
@@ -216,12 +230,8 @@ pub(in crate::plan) fn devices(
     let apples = node.accelerators.iter().find(|it| it.vendor == Vendor::Apple);
     let Speed { rate, operations, layer_seconds } = match (gpu, apples) {
         (Some(gpu), _) => accelerator(gpu, false, processor),
-        (None, Some(apples)) if unified => {
-            measured(accelerator(apples, true, processor), node.bytes_per_second, node.operations_per_second)
-        }
-        (None, None) if unified => {
-            measured(devices::assumed(Vendor::Apple), node.bytes_per_second, node.operations_per_second)
-        }
+        (None, Some(apples)) if unified => measured(accelerator(apples, true, processor), said(node)),
+        (None, None) if unified => measured(devices::assumed(Vendor::Apple), said(node)),
         (None, _) => processor,
     };
     let device = if vram { "graphics memory" } else { "main memory" }.to_owned();
@@ -235,6 +245,7 @@ pub(in crate::plan) fn devices(
         operations,
         unknown: gpu.and_then(unknown),
         layer_seconds,
+        round_trip: 0.0,
         disk: reads.then(|| Disk {
             rate: node.disk_bytes_per_second.unwrap_or(DISK),
             assumed: node.disk_bytes_per_second.is_none(),

@@ -647,6 +647,33 @@ fn what_fits_in_no_memory_stays_on_disk() {
     }
 }
 
+/// What an accelerator is measured to take for each layer, and to answer, is in the times of plans.
+#[test]
+fn waiting_is_part_of_the_time() {
+    let inventory = Inventory::of_experts(32, GIB / 8, 3 * GIB / 8, (0, 0), 0, 0);
+    let mut card = card(32, 16);
+    card.storage_size.in_bytes = inventory.weights();
+    let seconds = |layer: Option<f64>, trip: Option<f64>| {
+        let mut node = gpu_node("a", 10, 64);
+        let gpu = &mut node.accelerators[0];
+        (gpu.layer_seconds, gpu.round_trip_seconds) = (layer, trip);
+        Planner::plan(&card, &mesh(vec![node]), &Request::default().inventory(inventory.clone()))
+            .map(|placement| placement.report().unwrap().estimate.unwrap())
+    };
+    let quick = seconds(Some(0.0), Some(0.0)).unwrap();
+    assert_eq!((quick.hop_seconds, quick.fan_out_seconds), (0.0, 0.0));
+    assert!(seconds(Some(1e-3), Some(0.0)).unwrap().seconds() > quick.seconds() + 5e-3);
+    let far = seconds(Some(0.0), Some(2e-3)).unwrap();
+    assert!(far.hop_seconds + far.fan_out_seconds >= 2e-3, "{far:?}");
+    for (layer, trip, field) in
+        [(Some(-1.0), None, "layer_seconds"), (None, Some(f64::NAN), "round_trip_seconds")]
+    {
+        let error = seconds(layer, trip).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.context().contains(&("field", field.to_owned())), "{error}");
+    }
+}
+
 /// Dense blocks are needed in turn: those that fit stay but for one.
 #[test]
 fn dense_blocks_pass_through_the_place_of_one() {

@@ -1,0 +1,174 @@
+//! How fast does a device compute what models take of it? Measured with the decoder's own operations.
+
+use std::time::{Duration, Instant};
+
+use crate::arch::{Activation, AttentionSpec, CHUNK, RopeLayout};
+use crate::engine::DeviceSpeed;
+use crate::engine::backend::{Attend, Backend, NormRope, PageSpec, Spans};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{DType, Region};
+
+/// What one figure takes at least: less says little where work is handed over.
+const LONG: Duration = Duration::from_millis(10);
+/// Blocks of 4 bits, as most models have them.
+const DTYPE: DType = DType::Q4_K;
+/// Elements of a row of weights.
+const WIDTH: usize = 2048;
+/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than caches hold.
+const TALL: usize = 57_344;
+const MATRICES: usize = 2;
+/// Rows of a matrix that a prompt's rows are multiplied with: as many as give a device enough to do.
+const TALLER: [usize; 3] = [512, 4096, 32_768];
+const ENOUGH: Duration = Duration::from_millis(2);
+/// What a layer's rows and weights are where nothing but its operations takes time.
+const SMALL: usize = 256;
+const HEADS: usize = 4;
+
+/// Measures a backend. Takes 132 MB of main memory, and of the device's where weights are copied.
+pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
+    let weights = weights([TALL, WIDTH])?;
+    let reading = reading(backend, &weights)?;
+    let operations = computing(backend, &weights)?;
+    let (layer, trip) = waiting(backend)?;
+    let speed = DeviceSpeed {
+        bytes_per_second: reading,
+        operations_per_second: operations,
+        layer_seconds: layer,
+        round_trip_seconds: trip,
+    };
+    let found = [speed.bytes_per_second, speed.operations_per_second, layer, trip];
+    match found.iter().all(|it| it.is_finite() && *it > 0.0) {
+        true => Ok(speed),
+        false => Err(Error::new(ErrorKind::EngineFailed, "the device's clock does not go on")),
+    }
+}
+
+/// A matrix `[out, in]`, whatever its values.
+fn weights(shape: [usize; 2]) -> Result<Region> {
+    let len = DTYPE.row_bytes(shape[1]).unwrap_or(0) * shape[0];
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|e| {
+        Error::new(ErrorKind::OutOfMemory, "cannot reserve weights to measure with").with_source(e)
+    })?;
+    bytes.resize(len, 1);
+    Region::of_bytes(DTYPE, &shape, bytes)
+}
+
+/// Seconds of one of what `work` queues so many times, which is waited for.
+fn timed(mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+    let mut times = 1;
+    loop {
+        let start = Instant::now();
+        work(times)?;
+        let taken = start.elapsed();
+        if taken >= LONG {
+            return Ok(taken.as_secs_f64() / times as f64);
+        }
+        times *= 2;
+    }
+}
+
+/// Bytes of weights a second that a row is multiplied with.
+fn reading<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
+    let mut matrices = vec![backend.matrix(weights.clone(), None)?];
+    for _ in 1..MATRICES {
+        matrices.push(backend.matrix(self::weights([TALL, WIDTH])?, None)?);
+    }
+    let (x, mut out) = (backend.buffer(1, WIDTH)?, backend.buffer(1, TALL)?);
+    let mut stream = backend.stream(1, WIDTH)?;
+    let mut product = |times: usize| {
+        for _ in 0..times {
+            for matrix in &matrices {
+                backend.linear(&mut stream, &x, 1, &mut [(matrix, &mut out)])?;
+            }
+        }
+        backend.read(&mut stream, &out, &mut [0.0; TALL])
+    };
+    // Threads, kernels and memory are there from the first one on.
+    product(1)?;
+    let seconds = timed(product)?;
+    Ok((weights.bytes().len() * MATRICES) as f64 / seconds)
+}
+
+/// Operations a second of a prompt's rows.
+fn computing<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
+    let mut rate = 0.0;
+    for tall in TALLER {
+        let matrix = backend.matrix(weights.row_range(0..tall), None)?;
+        let (x, mut out) = (backend.buffer(CHUNK, WIDTH)?, backend.buffer(CHUNK, tall)?);
+        let mut stream = backend.stream(CHUNK, WIDTH)?;
+        let mut host = vec![0.0; CHUNK * tall];
+        let mut product = |times: usize| {
+            for _ in 0..times {
+                backend.linear(&mut stream, &x, CHUNK, &mut [(&matrix, &mut out)])?;
+            }
+            backend.read(&mut stream, &out, &mut host)
+        };
+        product(1)?;
+        let seconds = timed(product)?;
+        rate = (2 * CHUNK * tall * WIDTH) as f64 / seconds;
+        if seconds >= ENOUGH.as_secs_f64() {
+            break;
+        }
+    }
+    Ok(rate)
+}
+
+/// Seconds of a layer that has next to nothing to read, and until a device has answered that was asked for one.
+fn waiting<B: Backend>(backend: &B) -> Result<(f64, f64)> {
+    let spec = AttentionSpec::plain([HEADS, HEADS], SMALL / HEADS);
+    let matrix = backend.matrix(weights([SMALL, SMALL])?, None)?;
+    let norm = backend.vector(vec![1.0; SMALL])?;
+    let norm = (&norm, 1e-5);
+    let row = || backend.buffer(1, SMALL);
+    let (mut x, mut y, mut normed) = (row()?, row()?, row()?);
+    let [mut query, mut keys, mut values] = [row()?, row()?, row()?];
+    let mut inner = [row()?, row()?];
+    let mut angles = row()?;
+    let mut stream = backend.stream(1, SMALL)?;
+    let mut pages = backend.pages(&PageSpec::new(&spec, B::KV_TYPES[0]))?;
+    backend.add_page(&mut pages, 0)?;
+    let mut spans = Spans::default();
+    spans.push(1, 0, 0, std::iter::once(0));
+    let rotated = NormRope { head_dim: spec.head_dim, plain: 0, norm: None, layout: RopeLayout::Halves };
+    let attended = Attend { attention: &spec, sinks: None, spans: &spans, chosen: None };
+    let turns = vec![1.0; spec.head_dim / 2];
+    let mut layers = |n: usize| {
+        let stream = &mut stream;
+        backend.angles(stream, &turns, &[0], &[1.0], &mut angles)?;
+        for _ in 0..n {
+            let mut products = [(&matrix, &mut query), (&matrix, &mut keys), (&matrix, &mut values)];
+            backend.norm_linear(stream, &x, norm, &mut normed, 1, &mut products)?;
+            for heads in [&mut query, &mut keys] {
+                backend.norm_rope(stream, &rotated, Some(&angles), 1, heads)?;
+            }
+            backend.attend(stream, &attended, &query, Some([&keys, &values]), &mut pages, &mut normed)?;
+            backend.linear(stream, &normed, 1, &mut [(&matrix, &mut y)])?;
+            backend.add(stream, &mut x, &y, 1.0, 1)?;
+            let [gate, up] = &mut inner;
+            backend.norm_linear(stream, &x, norm, &mut normed, 1, &mut [(&matrix, gate), (&matrix, up)])?;
+            backend.gated_linear(stream, Activation::Silu, &mut inner, 1, &mut [(&matrix, &mut y)])?;
+            backend.add(stream, &mut x, &y, 1.0, 1)?;
+        }
+        backend.read(stream, &x, &mut [0.0; SMALL])
+    };
+    layers(1)?;
+    let trip = timed(|times| (0..times).try_for_each(|_| layers(1)))?;
+    Ok((timed(layers)?, trip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Precision;
+    use crate::engine::cpu::Cpu;
+
+    #[test]
+    fn a_processor_has_a_speed() {
+        let speed = measure(&Cpu::new(1, Precision::Fast).unwrap()).unwrap();
+        assert!((1e7..1e14).contains(&speed.bytes_per_second), "{speed:?}");
+        assert!((1e7..1e16).contains(&speed.operations_per_second), "{speed:?}");
+        assert!((1e-7..1.0).contains(&speed.layer_seconds), "{speed:?}");
+        assert!((1e-7..1.0).contains(&speed.round_trip_seconds), "{speed:?}");
+    }
+}
