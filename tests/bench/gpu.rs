@@ -6,6 +6,7 @@
 mod gpu_check;
 mod gpu_limits;
 mod gpu_model;
+mod gpu_plan;
 mod gpu_report;
 mod gpu_times;
 
@@ -206,6 +207,15 @@ impl Bench {
         };
         let own = self.report.device.engine.as_str().to_owned();
         self.report.arms.push(load(&own, Arc::clone(&engine), false)?);
+        let expected = gpu_plan::Expected::of(
+            (&*engine, &self.report.device),
+            (&path, self.report.arms[0].model()),
+            &workload.metrics(),
+        );
+        match expected {
+            Ok(expected) => self.report.expected = expected,
+            Err(error) => self.fail("what plans expect", &error),
+        }
         let split = (format!("{own}, feed-forward on CPU"), own.clone(), true);
         let others = args.against.iter().map(|name| (name.clone(), name.clone(), false));
         for (label, name, on_cpu) in std::iter::once(split).chain(others) {

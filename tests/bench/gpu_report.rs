@@ -7,6 +7,7 @@ use skulk::DeviceInfo;
 use crate::gpu_check::{BOUND, Compared};
 use crate::gpu_limits::Limits;
 use crate::gpu_model::Shape;
+use crate::gpu_plan::Expected;
 use crate::gpu_times::{Arm, Metric, Workload};
 
 /// What was found out so far.
@@ -17,6 +18,7 @@ pub(crate) struct Report {
     /// Bytes of weights that decoding a token reads.
     pub(crate) bytes_per_token: u64,
     pub(crate) limits: Option<Limits>,
+    pub(crate) expected: Option<Expected>,
     pub(crate) checks: Vec<(&'static str, Compared)>,
     /// The engine, then those it took turns with.
     pub(crate) arms: Vec<Arm>,
@@ -33,6 +35,7 @@ impl Report {
             workload,
             bytes_per_token: 0,
             limits: None,
+            expected: None,
             checks: Vec::new(),
             arms: Vec::new(),
             rounds: 0,
@@ -76,6 +79,16 @@ impl Report {
             rows.extend(limits.f16.map(|f16| vec!["f16 multiply-adds".into(), operations(f16)]));
             text += &table(&rows);
         }
+        if let Some(Expected { speed, .. }) = &self.expected {
+            let micro = |seconds: f64| format!("{} µs", digits(seconds * 1e6));
+            text += &table(&[
+                vec!["as the engine measures it".into(), String::new()],
+                vec!["weights read for a row".into(), format!("{} GB/s", giga(speed.bytes_per_second))],
+                vec!["a chunk's products".into(), format!("{} GFLOP/s", giga(speed.operations_per_second))],
+                vec!["a layer of nothing".into(), micro(speed.layer_seconds)],
+                vec!["an answer".into(), micro(speed.round_trip_seconds)],
+            ]);
+        }
         if !self.checks.is_empty() {
             let mut rows = vec![vec![format!("against `cpu`, exact (bound {BOUND:.0e})"), "found".into()]];
             rows.extend(self.checks.iter().map(|(what, compared)| {
@@ -105,6 +118,13 @@ impl Report {
                 rows.push(std::iter::once(name).chain(self.arms.iter().map(speeds)).collect());
             };
             add(format!("{}, tok/s", metric.name()), &range);
+            let expected = self.expected.iter().flat_map(|expected| &expected.figures);
+            if let Some((_, figure)) = expected.copied().find(|(of, _)| *of == metric) {
+                // Of the engine alone.
+                let mut row = vec!["… as a plan expects it".to_owned(), digits(figure)];
+                row.resize(1 + self.arms.len(), String::new());
+                rows.push(row);
+            }
             match metric {
                 Metric::Decode(_) => {
                     let rate = |speeds: &[f64]| median(speeds) * self.bytes_per_token as f64;
@@ -155,6 +175,7 @@ impl Report {
             },
             "workload": { "prompt": prompt, "depth": depth, "decoded": decoded, "chunk": chunk },
             "limits": self.limits.as_ref().map(Limits::json),
+            "expected": self.expected.as_ref().map(Expected::json),
             "checks": checks.collect::<Vec<_>>(),
             "rounds": self.rounds,
             "arms": arms.collect::<serde_json::Map<_, _>>(),

@@ -108,6 +108,10 @@ impl Arm {
         Ok(arm)
     }
 
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// Tokens a second of a prompt, and of decoding after it.
     fn run(&self, tokens: usize, decoded: usize, seed: u64) -> Result<[f64; 2], AnyError> {
         // The first token belongs to the prompt.

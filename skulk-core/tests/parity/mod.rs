@@ -1,7 +1,7 @@
 //! Does the decoder compute what other people's software computes, however it is cut up?
 //!
 //! Every suite runs on engine `cpu`, with the feature `candle` on the oracle, and with `wgpu` on that engine
-//! with its software adapter.
+//! with its software adapter, or the GPU that `SKULK_GPU` names.
 #![allow(clippy::duplicate_mod, reason = "once for each engine")]
 
 macro_rules! on {
@@ -12,7 +12,7 @@ macro_rules! on {
 
             /// A GPU that is software, which takes seconds for what others take milliseconds for.
             fn is_emulated() -> bool {
-                ENGINE == "wgpu"
+                ENGINE == "wgpu" && std::env::var_os("SKULK_GPU").is_none()
             }
 
             #[path = "converted.rs"]

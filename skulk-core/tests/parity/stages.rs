@@ -183,18 +183,21 @@ pub(crate) fn keeps(name: &str, kv: KvTypes) -> bool {
     [kv.keys, kv.values].iter().all(|kv| engine.capabilities().kv_types.contains(kv))
 }
 
-/// The engine of this name; `wgpu` is opened once, on the software adapter.
+/// The engine of this name; `wgpu` is opened once, on the software adapter or the GPU that `SKULK_GPU` names.
 pub(crate) fn engine(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
-    static SOFTWARE: OnceLock<Arc<dyn Engine>> = OnceLock::new();
+    static GPU: OnceLock<Arc<dyn Engine>> = OnceLock::new();
     if name != "wgpu" {
         return skulk::engines::by_name(name, options);
     }
     let open = || {
-        let device = skulk::engines::devices().into_iter().find(|device| device.software);
-        let device = device.ok_or("no software adapter: install Mesa's Vulkan drivers").unwrap();
-        skulk::engines::by_name(device.engine.as_str(), &EngineOptions::default()).unwrap()
+        let software = || {
+            let device = skulk::engines::devices().into_iter().find(|device| device.software);
+            device.expect("no software adapter: install Mesa's Vulkan drivers").engine.to_string()
+        };
+        let name = std::env::var("SKULK_GPU").unwrap_or_else(|_| software());
+        skulk::engines::by_name(&name, &EngineOptions::default()).unwrap()
     };
-    Ok(Arc::clone(SOFTWARE.get_or_init(open)))
+    Ok(Arc::clone(GPU.get_or_init(open)))
 }
 
 pub(crate) fn argmax(logits: &[f32]) -> TokenId {

@@ -27,11 +27,24 @@ impl Gpu {
         Ok(Self { unread: unused()?, unwritten: unused()?, device, kernels })
     }
 
-    /// The software adapter, which every machine can have: on Debian mesa-vulkan-drivers and libvulkan1.
+    /// The GPU that `SKULK_GPU` names, as in `wgpu`; else the software adapter, which every machine can have: on Debian
+    /// mesa-vulkan-drivers and libvulkan1.
     #[cfg(test)]
-    pub(crate) fn software(limits: Limits) -> Self {
-        let adapter = Adapter::all().into_iter().find(Adapter::is_software);
-        Self::open(&adapter.expect("no software adapter: install Mesa's Vulkan drivers"), limits).unwrap()
+    pub(crate) fn tested(limits: Limits) -> Self {
+        let adapter = match std::env::var("SKULK_GPU") {
+            Ok(name) => Adapter::find(&name).unwrap(),
+            Err(_) => Adapter::all()
+                .into_iter()
+                .find(Adapter::is_software)
+                .expect("no software adapter: install Mesa's Vulkan drivers"),
+        };
+        Self::open(&adapter, limits).unwrap()
+    }
+
+    /// Whether what is tested is no GPU.
+    #[cfg(test)]
+    pub(crate) fn is_emulated() -> bool {
+        std::env::var_os("SKULK_GPU").is_none()
     }
 
     /// Loses the device, as a driver's fault does.

@@ -17,7 +17,7 @@ use crate::plan::{ExpertShard, NodeId, Placement};
 use crate::weights::open_checkpoint;
 
 fn software(limits: Limits) -> Arc<Gpu> {
-    Arc::new(Gpu::software(limits))
+    Arc::new(Gpu::tested(limits))
 }
 
 fn wgpu_on(gpu: Arc<Gpu>, options: &EngineOptions) -> Arc<dyn Engine> {

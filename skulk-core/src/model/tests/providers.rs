@@ -440,7 +440,7 @@ mod on_wgpu {
     fn a_cancelled_batch_writes_nothing_later() {
         let cancel = Arc::new((5, Mutex::new(CancelToken::new())));
         let plan = |source: &Source| watched(source, 5..6, &cancel, &Arc::default());
-        let shard = shard("gemma3", Gpu::software(Limits::default()), plan);
+        let shard = shard("gemma3", Gpu::tested(Limits::default()), plan);
         let [undisturbed, disturbed] = [false, true].map(|disturbed| {
             [0, 1].iter().for_each(|&seq| assert_eq!(shard.truncate(SeqId(seq), 0).unwrap(), 0));
             if disturbed {
@@ -458,7 +458,7 @@ mod on_wgpu {
     /// Others that were in a batch with it keep nothing of it.
     #[test]
     fn the_memory_of_a_closed_sequence_is_free() {
-        let gpu = Arc::new(Gpu::software(Limits::default()));
+        let gpu = Arc::new(Gpu::tested(Limits::default()));
         let shard = shard::<Gpu>("gemma3", Arc::clone(&gpu), resident);
         let [first, second] = [(); 2].map(|()| {
             shard.truncate(SeqId(0), 0).unwrap();

@@ -32,7 +32,7 @@ struct Sequence {
 
 impl Case {
     fn new(spec: AttentionSpec, kv: impl Into<KvTypes>, n: usize) -> Self {
-        let gpu = Gpu::software(Limits::default());
+        let gpu = Gpu::tested(Limits::default());
         let mut numbers = Numbers::new(7);
         let sequences = (0..n).map(|_| {
             let qkv = widths(&spec).map(|width| numbers.floats(LEN * width));
@@ -208,7 +208,7 @@ fn buffers_grow() {
 fn buffers_grow_as_far_as_memory_and_bindings_reach() {
     let spec = PageSpec { n_kv_heads: 1, head_dim: 64, latent: None, index: None, kv: KvType::F16.into() };
     // Eight pages' keys.
-    let gpu = Gpu::software(Limits { buffer: Some(1 << 16), ..Limits::default() });
+    let gpu = Gpu::tested(Limits { buffer: Some(1 << 16), ..Limits::default() });
     let mut pages = gpu.pages(&spec).unwrap();
     (0..8).for_each(|page| gpu.add_page(&mut pages, page).unwrap());
     let error = gpu.add_page(&mut pages, 8).unwrap_err();
@@ -218,9 +218,9 @@ fn buffers_grow_as_far_as_memory_and_bindings_reach() {
     gpu.add_page(&mut pages, 7).unwrap();
 
     // Room for four pages, then eight, then nine beside these eight; not for twelve, nor for nine and ten.
-    let used = Gpu::software(Limits::default()).device.reserved();
+    let used = Gpu::tested(Limits::default()).device.reserved();
     let limit = used + 17 * spec.bytes();
-    let gpu = Gpu::software(Limits { memory: Some(crate::ByteSize(limit)), ..Limits::default() });
+    let gpu = Gpu::tested(Limits { memory: Some(crate::ByteSize(limit)), ..Limits::default() });
     let mut pages = gpu.pages(&spec).unwrap();
     let added = (0..20).take_while(|page| gpu.add_page(&mut pages, *page).is_ok()).count();
     assert_eq!((added, gpu.device.reserved() - used), (9, 9 * spec.bytes()));
