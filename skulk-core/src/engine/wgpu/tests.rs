@@ -2,6 +2,7 @@
 
 use super::kernels::{Heads, Op, attend_threads};
 use super::*;
+use crate::arch::STATES_HELD;
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
 use crate::engine::conformance::{Numbers, Rounds, Weights, conformance, region, state_cases, stored_floats};
@@ -148,14 +149,16 @@ fn states_take_what_is_counted() {
     let spec = &state_cases()[0].spec;
     let mut states = gpu.states(spec).unwrap();
     let before = gpu.device.reserved();
-    (0..4).for_each(|number| gpu.add_state(&mut states, number).unwrap());
-    assert_eq!(gpu.device.reserved() - before, 4 * spec.state_bytes());
+    let held = STATES_HELD as u32;
+    (0..held).for_each(|number| gpu.add_state(&mut states, number).unwrap());
+    assert_eq!(gpu.device.reserved() - before, STATES_HELD * spec.state_bytes());
     let mut stream = gpu.stream(1, 16).unwrap();
     let bytes: Vec<u8> = (0..spec.state_bytes()).map(|i| (i % 251) as u8).collect();
     gpu.write_state(&mut stream, &mut states, 3, &bytes).unwrap();
     let before = gpu.device.reserved();
-    gpu.add_state(&mut states, 4).unwrap();
-    assert_eq!(gpu.device.reserved() - before, 4 * spec.state_bytes());
+    // What another sequence keeps.
+    gpu.add_state(&mut states, held).unwrap();
+    assert_eq!(gpu.device.reserved() - before, STATES_HELD * spec.state_bytes());
     let mut found = Vec::new();
     gpu.read_state(&mut stream, &states, 3, &mut found).unwrap();
     assert_eq!(found, bytes);
