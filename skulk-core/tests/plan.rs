@@ -7,11 +7,11 @@ use skulk::engine::{KvType, KvTypes, ShardSpec};
 use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
     ByteSize, Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement,
-    Planner, Request, Stage, open_checkpoint,
+    Planner, Prompt, Request, Stage, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::{copied, gemma, path};
-use crate::parity::cpu::stages::load_shard;
+use crate::parity::cpu::stages::{self, load_shard};
 
 const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
 
@@ -264,6 +264,37 @@ fn gpus_get_whatever_they_have_operations_for() {
         let request = Request::default().context_tokens(64);
         let placement = Planner::plan_checkpoint(path(model), &cluster, &request).unwrap();
         assert_eq!(placement.stages()[0].engine(), Some(EngineId::new("wgpu")), "{model}");
+    }
+}
+
+/// What is reserved on a GPU once sessions are as long as they may be is what was planned, and no more.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_gpus_memory_is_as_planned() {
+    /// Of the smallest models buffers are most, of which plans know how large they get at most.
+    const SMALL: u64 = 8 << 20;
+    let engine = stages::engine("wgpu", &Default::default()).unwrap().id().clone();
+    let cluster = machine(&format!("skulk-{engine}"), 1 << 30);
+    // Without windows, with windows, with experts, with states, with latent vectors.
+    for name in ["llama", "gemma3", "mixtral", "qwen3_next", "deepseek_v3"] {
+        for sessions in [1, 2] {
+            let request = Request::default().context_tokens(192).sessions(sessions);
+            let placement = Planner::plan_checkpoint(path(name), &cluster, &request).unwrap();
+            let checkpoint = open_checkpoint(path(name)).unwrap();
+            let model = Model::load(&*checkpoint, &placement, &LoadOptions::default()).unwrap();
+            let prompt = |at: u32| Prompt::Tokens((0..188).map(|token| TokenId(at + token % 100)).collect());
+            let options = GenerateOptions::default().max_tokens(2).ignore_eos(true);
+            model
+                .generate_batch((0..sessions as u32).map(prompt).collect(), &options)
+                .into_iter()
+                .for_each(|output| assert_eq!(output.unwrap().ids.len(), 2));
+            let memory = model.memory();
+            let (planned, used) = (memory.planned.unwrap(), memory.devices[&engine].bytes());
+            let planned = planned.total() - planned.headroom;
+            println!("{name}, {sessions} sessions: {planned} planned, {used} used");
+            assert!(used <= planned, "{name}, {sessions} sessions: {planned} planned, {used} used");
+            assert!(planned <= used / 20 * 21 + SMALL, "{name}: {planned} planned, {used} used");
+        }
     }
 }
 

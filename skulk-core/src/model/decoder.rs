@@ -136,14 +136,18 @@ impl<B: Backend> Decoder<B> {
     /// What each layer keeps, of no pages yet.
     pub(super) fn pages(&self) -> Result<Vec<Kept<B>>> {
         let own = &self.spec.arch.layers[self.spec.layers.clone()];
-        let pages = |layer: &LayerSpec| match &layer.mixer {
+        let pages = |(at, layer): (usize, &LayerSpec)| match &layer.mixer {
             arch::Mixer::Attention(attention) => {
-                self.backend.pages(&PageSpec::new(attention, self.spec.kv)).map(Kept::Pages)
+                let mut pages = self.backend.pages(&PageSpec::new(attention, self.spec.kv))?;
+                if let Some(most) = self.spec.kv_memory {
+                    self.backend.expect_pages(&mut pages, self.groups.pages_within(at, most.bytes()));
+                }
+                Ok(Kept::Pages(pages))
             }
             arch::Mixer::Recurrent(recurrent) => self.backend.states(recurrent).map(Kept::States),
             arch::Mixer::Nothing => Ok(Kept::Nothing),
         };
-        own.iter().map(pages).collect()
+        own.iter().enumerate().map(pages).collect()
     }
 
     /// Runs a checked batch, whose spans lie in the workspace.

@@ -73,6 +73,13 @@ impl Groups {
         (0..self.of_layer.len()).filter(of_group)
     }
 
+    /// Pages of a layer, by its index within the shard, where all layers together take so many bytes.
+    pub(super) fn pages_within(&self, layer: usize, bytes: u64) -> usize {
+        let (group, all) = (&self.list[self.of_layer[layer]], self.full_length());
+        let own = u128::from(bytes) * u128::from(group.full) / u128::from(all.max(1));
+        usize::try_from(own.div_ceil(u128::from(group.page_bytes.max(1)))).unwrap_or(usize::MAX)
+    }
+
     /// Bytes of the pages that one sequence of full length has at most.
     pub(super) fn full_length(&self) -> u64 {
         self.list.iter().fold(0, |sum, group| sum.saturating_add(group.full))

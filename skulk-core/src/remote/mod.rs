@@ -11,7 +11,7 @@ mod tls;
 pub mod wire;
 
 pub use self::address::Address;
-pub use self::client::{ConnectOptions, Health, Likely, RemoteFfn};
+pub use self::client::{ConnectOptions, Health, Likely, RemoteFfn, measure_link};
 pub use self::replicas::Replicas;
 pub use self::server::{ServeOptions, Server, serve};
 pub use self::tls::{Identity, Roots};

@@ -9,11 +9,11 @@ use skulk::engine::{FfnJob, FfnPair, FfnService, StepCx};
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
 use skulk::remote::{
-    Address, ConnectOptions, Identity, RemoteFfn, Replicas, Roots, ServeOptions, Server, serve,
+    Address, ConnectOptions, Identity, RemoteFfn, Replicas, Roots, ServeOptions, Server, measure_link, serve,
 };
 use skulk::{
-    EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement, Precision,
-    Retry, open_checkpoint,
+    ByteSize, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
+    Precision, Retry, open_checkpoint,
 };
 
 use super::fault::{Fault, Proxy};
@@ -624,4 +624,41 @@ fn what_servers_lack_is_left_to_the_cpu_where_that_is_asked() {
     assert!(beside.contains("skulk at") && beside.matches("CPU").count() > 1, "{beside}");
     let own = device(&options());
     assert!(own.contains("skulk at") && own.matches("CPU").count() < beside.matches("CPU").count(), "{own}");
+}
+
+/// Links to servers are measured, also where these take few bytes at once; who sends nothing back is told apart.
+#[test]
+fn links_are_measured() {
+    let server = serving("stories260K", ServeOptions::default().key("k").max_body(ByteSize(300 << 10)));
+    let options = ConnectOptions::default().key("k");
+    let speed = measure_link(server.address(), &options).unwrap();
+    assert!((1e-7..1.0).contains(&speed.round_trip_seconds), "{speed:?}");
+    assert!((1e6..1e13).contains(&speed.bytes_per_second), "{speed:?}");
+
+    let refused = |address: &Address, options: &ConnectOptions, kind: ErrorKind, hint: &str| {
+        let error = measure_link(address, options).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.hint().is_some_and(|it| it.contains(hint)), "{error}");
+    };
+    refused(server.address(), &ConnectOptions::default(), ErrorKind::PeerFailed, "key");
+    let grpc = server.address().to_string().replace("http", "grpc").parse().unwrap();
+    refused(&grpc, &options, ErrorKind::InvalidArgument, "http");
+    let cancelled = skulk::CancelToken::new();
+    cancelled.cancel();
+    let error = measure_link(server.address(), &options.clone().cancel(cancelled)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let gone = server.address().clone();
+    server.stop(Duration::from_secs(1));
+    refused(&gone, &options, ErrorKind::PeerLost, "runs");
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").unwrap();
+    });
+    refused(&other, &options, ErrorKind::PeerFailed, "by hand");
+    answering.join().unwrap();
 }

@@ -82,6 +82,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn discard(&self, _stream: &mut Self::Stream) {}
     /// A layer's keys and values, of no pages yet.
     fn pages(&self, spec: &PageSpec) -> Result<Self::Pages>;
+    /// Says how many pages a layer will hardly exceed: what is reserved ahead of need stays below.
+    fn expect_pages(&self, _pages: &mut Self::Pages, _most: usize) {}
     /// Reserves memory for a page. Numbers begin at 0; a page that has memory is not added again.
     fn add_page(&self, pages: &mut Self::Pages, page: u32) -> Result<()>;
     /// Gives a page's memory back, where that [can be](Self::RELEASES_PAGES).

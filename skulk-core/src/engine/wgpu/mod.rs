@@ -97,6 +97,10 @@ impl Backend for Gpu {
         Pages::new(spec)
     }
 
+    fn expect_pages(&self, pages: &mut Pages, most: usize) {
+        pages.expected = most;
+    }
+
     fn add_page(&self, pages: &mut Pages, page: u32) -> Result<()> {
         pages.add(&self.device, page)
     }

@@ -37,6 +37,8 @@ pub(crate) struct Pages {
     blocks: Option<[Block; 2]>,
     /// Pages that each of them holds.
     room: usize,
+    /// Pages beyond which nothing is reserved ahead.
+    pub(super) expected: usize,
 }
 
 impl Pages {
@@ -74,7 +76,7 @@ impl Pages {
             }
         }
         spec.checked_bytes()?;
-        Ok(Self { spec: *spec, blocks: None, room: 0 })
+        Ok(Self { spec: *spec, blocks: None, room: 0, expected: usize::MAX })
     }
 
     /// Bytes of a head's keys in a page, and of its values, where those are not in the keys.
@@ -100,7 +102,7 @@ impl Pages {
         }
         // By half, as everything is copied each time; where that is too much, by no more than is needed.
         let [keys, values] = self.page_bytes();
-        let most = (device.largest / keys.max(values).max(1)) as usize;
+        let most = ((device.largest / keys.max(values).max(1)) as usize).min(self.expected);
         let ample = needed.max(self.room + (self.room / 2).max(FEWEST)).min(most).max(needed);
         let (room, blocks) = match self.reserve(device, ample) {
             Ok(blocks) => (ample, blocks),

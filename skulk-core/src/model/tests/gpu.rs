@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
+use crate::engine::backend::Backend;
 use crate::engine::wgpu::{Gpu, Limits};
 use crate::engine::{Batch, Engine, KvType, LoadCx, Logits, Precision, Reply, Segment, ShardSpec, StepCx};
 use crate::engines::cpu;

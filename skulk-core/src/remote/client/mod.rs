@@ -4,6 +4,7 @@ mod connection;
 mod crossing;
 mod known;
 mod line;
+mod link;
 mod options;
 mod questions;
 mod waiting;
@@ -19,6 +20,7 @@ use hyper::header::HeaderValue;
 use self::connection::{Answer, Ask, Connection, Failed, Target};
 use self::known::{Stats, failed};
 use self::line::Line;
+pub use self::link::measure_link;
 pub use self::options::ConnectOptions;
 pub use self::questions::{Health, Likely};
 use self::waiting::{Ended, Runtime, Until, after};
@@ -117,6 +119,15 @@ impl RemoteFfn {
     pub fn address(&self) -> &Address {
         &self.peer.target.address
     }
+}
+
+/// `Ok` for an address at which more is answered than experts.
+fn expect_http(address: &Address) -> Result<()> {
+    if address.is_grpc() {
+        let message = format!("expected a server that is asked over HTTP, found {address}");
+        return Err(Error::argument("address", message).with_hint("ask it at its address of http or https"));
+    }
+    Ok(())
 }
 
 /// How a server is asked.

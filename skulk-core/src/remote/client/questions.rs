@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::connection::{Answer, Ask};
 use super::known::failed;
 use super::waiting::{Runtime, Until, after};
-use super::{RemoteFfn, WORDS};
+use super::{RemoteFfn, WORDS, expect_http};
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::ids::TokenId;
@@ -146,12 +146,7 @@ impl RemoteFfn {
     fn question(&self, ask: &Ask, cancel: &CancelToken) -> Result<Answer> {
         let peer = &self.peer;
         let (address, target) = (self.address(), &peer.target);
-        if address.is_grpc() {
-            let message = format!("expected a server that is asked over HTTP, found {address}");
-            return Err(
-                Error::argument("address", message).with_hint("ask it at its address of http or https")
-            );
-        }
+        expect_http(address)?;
         let until = Until { cancel, deadline: None, patience: after(peer.options.timeout) };
         let asked = Runtime::new()?.wait(until.wait(async {
             let mut connection = peer.open().await?;
