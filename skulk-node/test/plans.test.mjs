@@ -264,7 +264,7 @@ test("cards are read, written and used", async () => {
 test("what a card's facts add up to is known", async () => {
   const large = library.get("mlx-community/DeepSeek-V3.1-4bit");
   assert.equal(Math.floor(ModelCard.parameters(large) / 1e9), 671);
-  assert.ok(Math.abs(ModelCard.sizeByFacts(large) / large.storageSize.inBytes - 1) < 0.05);
+  assert.ok(Math.abs(ModelCard.sizeByFacts(large) / large.storageSize.inBytes - 1) < 0.1);
   assert.deepEqual(ModelCard.factFindings(large), []);
   const without = { ...large, facts: null };
   const said = [ModelCard.parameters(without), ModelCard.sizeByFacts(without), ModelCard.factFindings(without)];

@@ -143,7 +143,7 @@ def test_cards_are_checked_when_they_are_used(fields: dict[str, Any], field: str
 def test_what_facts_add_up_to_is_known() -> None:
     card = LIBRARY["mlx-community/DeepSeek-V3.1-4bit"]
     assert card.parameters is not None and card.parameters // 10**9 == 671 and card.fact_findings == []
-    assert card.size_by_facts == pytest.approx(card.storage_size.in_bytes, rel=0.05)
+    assert card.size_by_facts == pytest.approx(card.storage_size.in_bytes, rel=0.1)
     assert minimal().parameters is None and minimal().size_by_facts is None and minimal().fact_findings == []
 
     def small(width: int, **fields: Any) -> skulk.ModelCard:

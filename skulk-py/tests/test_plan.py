@@ -121,7 +121,7 @@ def test_what_cannot_be_priced_is_refused() -> None:
     assert caught.value.context["field"] == "strictness"
     for wrong in ({"sessions": 0}, {"sessions": -1}, {"kv": "f8"}, {"inventory": skulk.Inventory([])}):
         with pytest.raises(skulk.InvalidArgumentError) as caught:
-            skulk.price(CARD, placement, CLUSTER, **wrong)  # type: ignore[arg-type]
+            skulk.price(CARD, placement, CLUSTER, **wrong)
         assert caught.value.context["field"] in wrong
     with pytest.raises(TypeError):
         skulk.price(CARD, 3, CLUSTER)  # type: ignore[arg-type]

@@ -180,7 +180,7 @@ import Testing
         var card = try #require(try CardLibrary().card("mlx-community/DeepSeek-V3.1-4bit"))
         #expect(try #require(try card.parameters) / 1_000_000_000 == 671)
         let size = Double(try #require(try card.sizeByFacts))
-        #expect(abs(size / Double(card.storageSize.inBytes) - 1) < 0.05)
+        #expect(abs(size / Double(card.storageSize.inBytes) - 1) < 0.1)
         #expect(try card.factFindings.isEmpty)
         card.storageSize.inBytes *= 10
         let fault = try #require(try card.factFindings.first)
