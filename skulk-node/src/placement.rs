@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use napi_derive::napi;
 use skulk::plan::Cluster;
 use skulk::{ModelCard, PlanReport};
-use skulk_contract::{PlacementFacts, Price};
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::price::PriceOptions;
+use skulk_contract::{PlacementFacts, Price};
 
 use crate::arguments_of;
 use crate::error::raise;

@@ -105,7 +105,7 @@ def test_a_checkpoint_is_priced_by_its_tensors() -> None:
     card, counted = skulk.ModelCard.from_checkpoint(STORIES), skulk.Inventory.from_checkpoint(STORIES)
     assert alone == skulk.price(card, placement, cluster, context_tokens=128, inventory=counted)
     assert alone != skulk.price(card, placement, cluster, context_tokens=128)
-    here = skulk.price(STORIES, [("cpu", 5)])
+    here = skulk.price(STORIES, skulk.plan(STORIES))
     assert here.prompt.tokens == 512 and here.estimate.hop_seconds == here.estimate.fan_out_seconds == 0
 
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use skulk::ModelCard;
 use skulk::plan::Cluster;
-use skulk_contract::{PlacementFacts, Price};
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::price::PriceOptions;
+use skulk_contract::{PlacementFacts, Price};
 
 use crate::convert::unsigned;
 use crate::error::{Answer, invalid, options, read};
@@ -167,9 +167,7 @@ pub async fn raw_price(
         let cluster = cluster.unwrap_or_else(Cluster::local);
         match (by, path) {
             (Some(card), _) => asked.price(&card, &cluster, &placement.0),
-            (None, path) => {
-                asked.price_checkpoint(path.unwrap_or_default().into(), &cluster, &placement.0)
-            }
+            (None, path) => asked.price_checkpoint(path.unwrap_or_default().into(), &cluster, &placement.0),
         }
     });
     Ok(write(&Price::from(&priced.await?))?)
