@@ -112,6 +112,10 @@ pub(crate) fn classes() -> Vec<Class> {
         ExpertShard = contract::ExpertShard<'static>,
         Bytes = plan::Bytes,
         Budget = plan::Budget,
+        ModelMemory = skulk::ModelMemory,
+        Estimate = plan::Estimate,
+        PromptEstimate = plan::PromptEstimate,
+        Price = contract::Price<'static>,
     }
     add! { Planning, Library:
         Usable = plan::memory::Usable,
@@ -158,6 +162,7 @@ pub(crate) fn classes() -> Vec<Class> {
         EmbeddingOptions = options::EmbeddingOptions,
         EmbedOptions = options::EmbedOptions,
         PlanOptions = options::PlanOptions,
+        PriceOptions = contract::price::PriceOptions,
         PlacementOptions = contract::by_hand::PlacementOptions,
         RingsOptions = options::RingsOptions,
         ProfileOptions = options::ProfileOptions,

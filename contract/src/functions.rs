@@ -163,6 +163,9 @@ functions! { given, work:
     "cardSave" (path: PathBuf) => write(&given.card()?.save(path)?);
     "cardFileName" () => write(&given.card()?.file_name()?);
     "cardSchema" () => Ok(ModelCard::schema().to_owned());
+    "cardParameters" () => write(&given.card()?.parameters());
+    "cardSizeByFacts" () => write(&given.card()?.size_by_facts());
+    "cardFactFindings" () => write(&given.card()?.fact_findings());
 
     "profileResolve" (modelId: String) => {
         let card = given.maybe_card()?;
@@ -187,6 +190,7 @@ functions! { given, work:
         write(&card::is_gemma4_family(&modelId, given.maybe_card()?.as_ref()));
 
     "nodeLocal" () => write(&Node::local());
+    "nodeMeasureDisk" (path: PathBuf) => write(&Node::measure_disk(path)?);
     "clusterLocal" () => write(&Cluster::local());
     "cluster" (cluster: Cluster) => write(&cluster);
     "clusterFromJson" (text: String) => write(&read::<Cluster>("cluster", &text)?);

@@ -9,6 +9,7 @@ mod form;
 pub mod functions;
 mod given;
 pub mod options;
+pub mod price;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +20,7 @@ use serde::{Serialize, Serializer};
 use skulk::arch::ArchSpec;
 use skulk::card;
 use skulk::embed::{EmbeddingModel, Pooling};
-use skulk::plan::Part;
+use skulk::plan::{Estimate, Part, PromptEstimate};
 use skulk::vindex::{self, VerifiedFile, VindexPart};
 use skulk::{ByteSize, Checkpoint, EngineId, KvType, NodeId, TokenId, VindexReader};
 
@@ -203,6 +204,8 @@ view! {
         ffn_budget: Option<u64> = placement.ffn_budget(),
         /// Tokens for which keys and values are reserved.
         context_tokens: Option<u64> = placement.context_tokens(),
+        /// Sessions for each of which they are reserved.
+        sessions: Option<usize> = placement.sessions(),
         /// Tokens that the context is limited to.
         context_limit: Option<u64> = placement.context_limit(),
         /// How keys are kept.
@@ -213,6 +216,16 @@ view! {
         instance_id: String = placement.instance_id(),
         /// The placement as text.
         text: String = placement.to_string(),
+    }
+}
+
+view! {
+    /// What a placement costs.
+    Price of (priced: &'a (Estimate, PromptEstimate)) {
+        /// A token of each session, in the middle of the context.
+        estimate: &'a Estimate = &priced.0,
+        /// The prompt.
+        prompt: &'a PromptEstimate = &priced.1,
     }
 }
 

@@ -9,6 +9,7 @@ use skulk_contract::options::{
     DescribeOptions, EmbedOptions, EmbeddingOptions, GenerateOptions, LoadOptions, PlanOptions,
     ProfileOptions, RingsOptions, ServeOptions, SliceOptions, Spelling, grace,
 };
+use skulk_contract::price::{PriceOptions, PriceRequest};
 
 fn fields(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
@@ -45,6 +46,8 @@ fn what_is_left_out_stays_as_the_library_has_it() {
     assert!(!append && given.max_tokens.is_none());
     assert_eq!(PlanOptions::read(Map::new(), Spelling::Snake).unwrap(), PlanRequest::default());
     assert_eq!(PlanRequest::default().request, skulk::Request::default());
+    assert_eq!(PriceOptions::read(Map::new(), Spelling::Snake).unwrap(), PriceRequest::default());
+    assert_eq!(PriceRequest::default().0, skulk::Request::default());
     let rings = RingsOptions::read(Map::new(), Spelling::Snake).unwrap().0;
     assert_eq!(rings.transport, skulk::plan::Transport::MlxRing);
     assert_eq!(ProfileOptions::read(Map::new(), Spelling::Snake).unwrap().request, None);
@@ -62,6 +65,11 @@ fn each_language_spells_names_in_its_own_way() {
     assert_eq!(options.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
     let request = PlanOptions::read(fields(&json!({"kv_values": "q8_0"})), Spelling::Snake).unwrap();
     assert_eq!(request.request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
+    let asked =
+        json!({"contextTokens": 7, "promptTokens": 8, "sessions": 9, "kv": "q8_0", "kvValues": "q4_0"});
+    let asked = PriceOptions::read(fields(&asked), Spelling::Camel).unwrap().0;
+    assert_eq!((asked.context_tokens, asked.prompt_tokens, asked.sessions), (7, 8, 9));
+    assert_eq!(asked.kv, KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 });
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
         (options.sessions, options.kv_memory, options.when_full),
@@ -127,6 +135,11 @@ fn values_of_another_kind_are_refused_by_name() {
         json!({"fixed": {"override_tensors": ["x=cpu"]}}),
     ] {
         refused(plan(value));
+    }
+    // What is asked of plans, and does not count for a placement that there is.
+    for (name, value) in [("minNodes", json!(1)), ("strictness", json!("safe")), ("fromDisk", json!(true))] {
+        let error = refused(PriceOptions::read(fields(&json!({name: value})), Spelling::Camel));
+        assert_eq!(error.message(), format!("there is no option `{name}`"));
     }
     let slice = |value| SliceOptions::read(fields(&value), Spelling::Camel);
     for value in [json!({"layers": [[0, 1]]}), json!({"layers": [{"start": 0}]}), json!({"parts": ["x"]})] {

@@ -24,6 +24,9 @@ const ModelCard = {
   toToml: (card) => call("cardToToml", { card }),
   save: async (card, path) => begin("cardSave", { card, path: pathOf(path, "path") }),
   fileName: (card) => call("cardFileName", { card }),
+  parameters: (card) => call("cardParameters", { card }),
+  sizeByFacts: (card) => call("cardSizeByFacts", { card }),
+  factFindings: (card) => call("cardFactFindings", { card }),
   profile: (card, options) => Profile.resolve(card?.modelId, card, options),
 };
 

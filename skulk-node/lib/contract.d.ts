@@ -422,6 +422,10 @@ export interface Accelerator {
   bytesPerSecond?: number | null;
   /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
   operationsPerSecond?: number | null;
+  /** Seconds that it takes for a layer whatever its size. `null`: as above. */
+  layerSeconds?: number | null;
+  /** Seconds until it has answered another device of its node. `null`: 100 µs are assumed. */
+  roundTripSeconds?: number | null;
 }
 
 /** A network interface of a node. */
@@ -454,6 +458,8 @@ export interface Node {
   bytesPerSecond?: number | null;
   /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
   operationsPerSecond?: number | null;
+  /** Seconds that its processor takes for a layer whatever its size. `null`: as above. */
+  layerSeconds?: number | null;
   /** Bytes a second that it reads from the disk that has the model. `null`: 3 GB/s are assumed. */
   diskBytesPerSecond?: number | null;
   /** Its processor cores. */
@@ -1010,6 +1016,58 @@ export interface Budget {
   bytes: Bytes;
   /** Bytes that it may hold; of plans under `Strictness::Force` no fewer than it is to hold. */
   usable: number;
+}
+
+/** What a loaded model holds of memory, beside what its plan said. */
+export interface ModelMemory {
+  /**
+   * Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory is
+   * told apart.
+   */
+  weightBytes: number;
+  /** What is reserved for keys and values, in use or not. */
+  kvCacheBytes: number;
+  /** By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers. */
+  deviceBytes: Record<string, number>;
+  /** What the plan counted for the devices of this machine; `null`: the placement was not planned. */
+  planned: Bytes | null;
+  /**
+   * What the system has in memory for this process, whatever for. Of mapped weights that are pages that were read, and
+   * are still there. `null`: the system does not tell.
+   */
+  processBytes: number | null;
+}
+
+/** How fast a placement should be: a token of each session. */
+export interface Estimate {
+  /** Tokens a second, of all sessions together. */
+  tokensPerSecond: number;
+  /** Seconds a token for reading weights, keys and values where attention is. */
+  attentionSeconds: number;
+  /** Seconds a token for reading feed-forward blocks and experts. */
+  feedForwardSeconds: number;
+  /** Seconds a token between stages. */
+  hopSeconds: number;
+  /** Seconds a token between stages and the owners of their feed-forward blocks and experts. */
+  fanOutSeconds: number;
+}
+
+/** How long a prompt should take. */
+export interface PromptEstimate {
+  /** Its tokens. */
+  tokens: number;
+  /** Seconds until the first token of the answer is known. */
+  seconds: number;
+  /** Seconds of these between stages, and between them and the owners of their feed-forward blocks and experts. */
+  linkSeconds: number;
+}
+
+/** What a placement costs. */
+export interface Price {
+  /** A token of each session, in the middle of the context. */
+  estimate: Estimate;
+  /** The prompt. */
+  prompt: PromptEstimate;
 }
 
 /** Memory of a node that a model may use. */
@@ -1756,6 +1814,24 @@ export interface PlanOptions {
   rings?: string[][] | null;
   /** The port on which nodes listen; 50000 by default. */
   port?: number | null;
+}
+
+/** Options of a price. */
+export interface PriceOptions {
+  /** Tokens of each session's context, in the middle of which a token is priced; 8192 by default. */
+  contextTokens?: number | null;
+  /** Tokens of the prompt that is priced; 512 by default. */
+  promptTokens?: number | null;
+  /** Sessions that generate at once; 1 by default. */
+  sessions?: number | null;
+  /** How keys and values are kept; `f16` by default. */
+  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  /** How values are kept, where that is otherwise than keys. */
+  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  /**
+   * What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
+   */
+  inventory?: Inventory | null;
 }
 
 /**

@@ -172,6 +172,8 @@ export class Model implements Disposable, AsyncDisposable {
   get ffnMemory(): plain.FfnMemory | null;
   /** What keys and values of all sessions take now, and what is kept for those to come. */
   get kvMemory(): plain.KvMemory;
+  /** What the model holds of memory at present, and what its plan counted. */
+  get memory(): plain.ModelMemory;
   /** Works as long as the model is open. */
   get tokenizer(): Tokenizer;
   /** An empty session, which takes no memory yet. Any number may exist and generate at the same time. */
@@ -437,6 +439,21 @@ export const ModelCard: {
   save(card: ModelCard, path: Path): Promise<void>;
   /** The name of the card's file. */
   fileName(card: ModelCard): string;
+  /**
+   * Parameters of the model, by its facts: of the decoder with embedding and head, and of the parts beside it. `null`: the
+   * card has no facts, or they cannot be right.
+   */
+  parameters(card: ModelCard): number | null;
+  /**
+   * Bytes of all weights, by the card's facts and the bits of a weight that they or `quantization` say. `null`: as of
+   * `parameters`, or nothing says how many bits.
+   */
+  sizeByFacts(card: ModelCard): number | null;
+  /**
+   * What is wrong with the card's facts: those that contradict each other, the card's other fields or its size, and those
+   * that are missing beside others. Plans then take the card for one without facts.
+   */
+  factFindings(card: ModelCard): plain.CardFault[];
   /** What the model can do, and how it is spoken to. */
   profile(card: ModelCard, options?: plain.ProfileOptions): Profile;
 };
@@ -487,8 +504,14 @@ export class CardLibrary implements Iterable<[string, ModelCard]> {
 
 export interface Node extends plain.Node {}
 export const Node: {
-  /** This machine. */
+  /** This machine. How fast its devices are is measured, once for the process. */
   local(): Promise<Node>;
+  /**
+   * Bytes a second at which this machine reads the file at a path from its drive, whatever the system's cache has of it:
+   * what weights that stay in their file cost, see `diskBytesPerSecond`. It takes about 50 ms. On Linux only, and not where
+   * file systems have no drives.
+   */
+  measureDisk(path: Path): Promise<number>;
 };
 
 /** Machines and what connects them. */
@@ -527,6 +550,18 @@ export const Inventory: {
  */
 export function plan(card: ModelCard | Path, cluster?: Cluster | null, options?: plain.PlanOptions): Promise<Placement>;
 
+/**
+ * What a placement costs on a cluster, this machine by default, whether or not it fits there: a token of each session, and a
+ * prompt. `card` is a card or a checkpoint's path. A placement with a device that is not in the cluster, or not reached from
+ * its coordinator, is `PlacementInvalid`.
+ */
+export function price(
+  card: ModelCard | Path,
+  placement: NonNullable<LoadOptions["placement"]>,
+  cluster?: Cluster | null,
+  options?: plain.PriceOptions,
+): Promise<plain.Price>;
+
 /** Which node runs which layers and experts. */
 export class Placement {
   private constructor();
@@ -556,6 +591,11 @@ export class Placement {
   get ffnBudget(): number | null;
   /** Tokens for which a plan reserves keys and values. */
   get contextTokens(): number | null;
+  /**
+   * Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
+   * options ask for fewer. `null`: nobody planned it.
+   */
+  get sessions(): number | null;
   /** Tokens that the context is limited to. */
   get contextLimit(): number | null;
   /** How keys are kept. */

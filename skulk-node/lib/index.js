@@ -9,7 +9,7 @@ const { EmbeddingModel } = require("./embed.js");
 const { Generation } = require("./generation.js");
 const { Model, Session, Tokenizer } = require("./model.js");
 const planning = require("./planning.js");
-const { Cluster, Inventory, Node, Placement, PlanReport, plan } = require("./plans.js");
+const { Cluster, Inventory, Node, Placement, PlanReport, plan, price } = require("./plans.js");
 const { Server, serve } = require("./server.js");
 const { VindexReader, extract, verifyVindex } = require("./vindex.js");
 const { begin, call } = require("./work.js");
@@ -39,6 +39,7 @@ module.exports = {
   isGemma4Family,
   plan,
   planning,
+  price,
   serve,
   verifyVindex,
   version: native.version(),

@@ -27,6 +27,7 @@ export const {
   isGemma4Family,
   plan,
   planning,
+  price,
   serve,
   verifyVindex,
   version,

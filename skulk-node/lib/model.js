@@ -170,6 +170,10 @@ class Model {
     return this.#facts.kvMemory;
   }
 
+  get memory() {
+    return JSON.parse(this.#native.memory());
+  }
+
   get tokenizer() {
     this.#native.vocabulary();
     return tokenizer(this.#native);

@@ -127,6 +127,10 @@ class Placement {
     return this.#facts.contextTokens;
   }
 
+  get sessions() {
+    return this.#facts.sessions;
+  }
+
   get contextLimit() {
     return this.#facts.contextLimit;
   }
@@ -184,15 +188,26 @@ class Placement {
   }
 }
 
-async function plan(card, cluster, options) {
+/** What is asked of a model, which is a card or the path of a checkpoint, on a cluster. */
+function asked(card, cluster, options) {
   const isPath = typeof card === "string" || card instanceof URL;
   const what = isPath ? { checkpoint: pathOf(card, "card") } : { card };
-  const text = json({ ...what, cluster, options: optionsOf(options)[0] });
+  return json({ ...what, cluster, options: optionsOf(options)[0] });
+}
+
+async function plan(card, cluster, options) {
+  const text = asked(card, cluster, options);
   return new Placement(KEY, await work((token, tell) => native.plan(text, token, tell)));
+}
+
+async function price(card, placement, cluster, options) {
+  const [text, on] = [asked(card, cluster, options), placementOf(placement)];
+  return JSON.parse(await work((token, tell) => native.price(text, on, token, tell)));
 }
 
 const Node = {
   local: () => begin("nodeLocal"),
+  measureDisk: async (path) => begin("nodeMeasureDisk", { path: pathOf(path, "path") }),
 };
 
 const Cluster = {
@@ -209,4 +224,4 @@ const Inventory = {
     call("inventoryOfExperts", { nLayers, attention, shared, nExperts, nUsed, expert, kvPerToken }),
 };
 
-module.exports = { Cluster, Inventory, Node, Placement, PlanReport, placementOf, plan };
+module.exports = { Cluster, Inventory, Node, Placement, PlanReport, placementOf, plan, price };

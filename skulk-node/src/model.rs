@@ -64,6 +64,12 @@ impl Model {
         write(&ModelFacts::from(self.get()?)).map_err(raise)
     }
 
+    /// What it holds of memory, as JSON.
+    #[napi(catch_unwind)]
+    pub fn memory(&self) -> napi::Result<String> {
+        write(&self.get()?.memory()).map_err(raise)
+    }
+
     /// An empty session.
     #[napi(catch_unwind)]
     pub fn session(&self) -> napi::Result<Session> {

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use napi_derive::napi;
 use skulk::plan::Cluster;
 use skulk::{ModelCard, PlanReport};
-use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
+use skulk_contract::price::PriceOptions;
+use skulk_contract::{PlacementFacts, Price};
 
 use crate::arguments_of;
 use crate::error::raise;
@@ -30,6 +31,28 @@ pub fn plan(arguments: String, token: &CancelToken, tell: Tell<'_>) -> napi::Res
             None => request.place(&given.card()?, &cluster),
         }
         .map(|placement| Answer::Placement(Box::new(placement)))
+    })
+}
+
+/// What a placement costs, on a cluster or on this machine, as JSON.
+#[napi(catch_unwind)]
+pub fn price(
+    arguments: String,
+    placement: &Placement,
+    token: &CancelToken,
+    tell: Tell<'_>,
+) -> napi::Result<()> {
+    let placement = placement.0.clone();
+    job::start(&tell, token, move |_| {
+        let mut given = arguments_of(&arguments)?;
+        let (options, spelling) = given.options()?;
+        let asked = PriceOptions::read(options, spelling)?;
+        let cluster = given.take::<Option<Cluster>>("cluster")?.unwrap_or_else(Cluster::local);
+        let priced = match given.take::<Option<PathBuf>>("checkpoint")? {
+            Some(path) => asked.price_checkpoint(path, &cluster, &placement)?,
+            None => asked.price(&given.card()?, &cluster, &placement)?,
+        };
+        write(&Price::from(&priced)).map(Answer::Json)
     })
 }
 

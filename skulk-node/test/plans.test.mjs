@@ -18,12 +18,14 @@ import {
   isGemma4Family,
   plan,
   planning,
+  price,
 } from "skulk-node";
 import { PROMPT, STORIES, failure, temporary } from "./helpers.mjs";
 
 const GiB = 2 ** 30;
 const library = new CardLibrary();
 const card = library.get("mlx-community/Llama-3.2-1B-Instruct-4bit") ?? library.get(library.ids[0]);
+const ours = { ...card, placement: { ...card.placement, compatibleBackends: ["skulk-cpu"] } };
 const nodes = ["a", "b"].map((id) => ({
   id,
   backends: ["skulk-cpu"],
@@ -48,6 +50,79 @@ test("a model is planned on this machine and loaded so", async () => {
   assert.throws(() => placement.shardMetadata(9), failure("InvalidArgument", { field: "rank" }));
   assert.equal(typeof placement.shardMetadata(0), "object");
   assert.equal(String(placement), "layers 0..5 on cpu");
+});
+
+test("what a placement costs is known", async () => {
+  const cluster = Cluster.mesh(nodes, { roundTripSeconds: 2e-4, bytesPerSecond: 1.2e9 });
+  const placement = await plan(ours, cluster, { minNodes: 2 });
+  const near = (found, expected) => assert.ok(Math.abs(found / expected - 1) < 1e-9, `${found} ${expected}`);
+  const { estimate, prompt } = placement.report.toObject();
+  const found = await price(ours, placement, cluster);
+  near(found.estimate.tokensPerSecond, estimate.tokensPerSecond);
+  near(found.prompt.seconds, prompt.seconds);
+  assert.deepEqual(Object.keys(found.estimate).sort(), Object.keys(estimate).sort());
+  assert.equal(found.prompt.tokens, 512);
+  const faster = { ...cluster, nodes: nodes.map((node) => ({ ...node, bytesPerSecond: 1e12, layerSeconds: 0 })) };
+  const quick = await price(ours, placement, faster, { promptTokens: 64, kv: "q8_0", kvValues: "q4_0" });
+  assert.ok(quick.estimate.tokensPerSecond > estimate.tokensPerSecond && quick.prompt.tokens === 64);
+  const many = await price(ours, placement, cluster, { sessions: 4, contextTokens: 64 });
+  assert.ok(many.estimate.tokensPerSecond > estimate.tokensPerSecond);
+  // A checkpoint's tensors are counted, and pairs are placements.
+  const alone = { nodes: [{ ...nodes[0], id: "local" }] };
+  const counted = await price(STORIES, [["cpu", 5]], alone);
+  const own = await ModelCard.fromCheckpoint(STORIES);
+  const inventory = await Inventory.fromCheckpoint(STORIES);
+  assert.deepEqual(await price(own, Placement.byCounts([["cpu", 5]]), alone, { inventory }), counted);
+  assert.notDeepEqual(await price(own, [["cpu", 5]], alone), counted);
+  assert.equal((await price(STORIES, await plan(STORIES))).estimate.hopSeconds, 0);
+});
+
+test("what cannot be priced is refused", async () => {
+  const cluster = Cluster.mesh(nodes);
+  const placement = await plan(ours, cluster, { minNodes: 2 });
+  await assert.rejects(price(ours, placement, { nodes: [nodes[0]] }), failure("PlacementInvalid"));
+  await assert.rejects(price(ours, placement, { nodes }), failure("PlacementInvalid"));
+  await assert.rejects(price(ours, [["cpu", 1]], cluster), failure("PlacementInvalid"));
+  const bad = (field) => failure("InvalidArgument", { field });
+  await assert.rejects(price(ours, placement, cluster, { strictness: "safe" }), bad("strictness"));
+  await assert.rejects(price(ours, placement, cluster, { sessions: 0 }), bad("sessions"));
+  await assert.rejects(price(ours, placement, { nodes: 3 }), bad("cluster"));
+  await assert.rejects(price(ours, 3, cluster), bad("placement"));
+  await assert.rejects(price(3, placement, cluster), failure("CardInvalid"));
+  await assert.rejects(price("no/such", placement, cluster), failure("FileNotFound"));
+});
+
+test("a model tells its memory beside its plan, for as many sessions", async () => {
+  const placement = await plan(STORIES, undefined, { contextTokens: 128, sessions: 3 });
+  assert.deepEqual([placement.sessions, Placement.fromJson(placement.toJson()).sessions], [3, 3]);
+  assert.equal(Placement.byCounts([["cpu", 5]]).sessions, null);
+  await assert.rejects(Model.load(STORIES, { placement, sessions: 4 }), failure("InvalidArgument"));
+  const model = await Model.load(STORIES, { placement });
+  await model.generate(PROMPT, { maxTokens: 3 }).text();
+  const { memory } = model;
+  assert.deepEqual(memory.planned, placement.budgets[0].bytes);
+  assert.ok(memory.weightBytes > 0 && memory.weightBytes <= memory.planned.attention + memory.planned.feedForward);
+  assert.equal(memory.kvCacheBytes, model.kvMemory.reservedBytes);
+  assert.ok(memory.kvCacheBytes > 0 && memory.kvCacheBytes <= memory.planned.kvCache);
+  assert.deepEqual(memory.deviceBytes, {});
+  assert.ok(memory.processBytes === null || memory.processBytes > 2 ** 20);
+  assert.equal((await Model.load(STORIES, { placement: [["cpu", 5]] })).memory.planned, null);
+  model.close();
+  assert.throws(() => model.memory, failure("InvalidArgument"));
+});
+
+test("the speed of a drive is measured", async () => {
+  const folder = temporary();
+  const file = path.join(folder, "bytes");
+  writeFileSync(file, Buffer.alloc(2 ** 20));
+  const measured = await Node.measureDisk(file).catch((error) => error);
+  // Not every file system has a drive.
+  if (measured instanceof Error) failure("FileIo", { hint: /drive/ })(measured);
+  else assert.ok(measured > 0);
+  for (const wrong of [folder, path.join(folder, "missing")]) {
+    await assert.rejects(Node.measureDisk(wrong), failure("FileIo"));
+  }
+  await assert.rejects(Node.measureDisk(3), failure("InvalidArgument", { field: "path" }));
 });
 
 test("what fits in no memory stays on disk", async () => {
@@ -137,6 +212,18 @@ test("clusters and inventories", async () => {
   const here = await Cluster.local();
   assert.deepEqual(here.nodes[0].id, (await Node.local()).id);
   assert.deepEqual(Cluster.fromJson(Cluster.toJson(here)), here);
+  const speeds = { bytesPerSecond: 5e11, operationsPerSecond: 1e13, layerSeconds: 2e-5 };
+  const gpu = { vendor: "amd", name: "x", ...speeds, roundTripSeconds: 3e-5 };
+  const told = Cluster.fromJson(JSON.stringify({ nodes: [{ id: "a", ...speeds, accelerators: [gpu] }] })).nodes[0];
+  assert.deepEqual({ ...told, ...speeds }, told);
+  assert.deepEqual({ ...told.accelerators[0], ...gpu }, told.accelerators[0]);
+  assert.equal(told.accelerators[0].roundTripSeconds, 3e-5);
+  for (const [field, node] of [
+    ["layer_seconds", { id: "a", layerSeconds: -1 }],
+    ["round_trip_seconds", { id: "a", accelerators: [{ vendor: "amd", roundTripSeconds: 1e9 }] }],
+  ]) {
+    await assert.rejects(plan(card, { nodes: [node] }), failure("InvalidArgument", { field }));
+  }
   assert.throws(() => Cluster.fromJson('{"nodes":'), failure("InvalidArgument"));
   // What would be sound among arguments, but is no document.
   assert.throws(() => Cluster.fromJson(`${Cluster.toJson(here)},"more":1`), failure("InvalidArgument"));
@@ -173,6 +260,22 @@ test("cards are read, written and used", async () => {
   );
   assert.equal(isGemma4Family("google/gemma-4-27b-it"), true);
   assert.equal(isGemma4Family(card.modelId, card), false);
+});
+
+test("what a card's facts add up to is known", async () => {
+  const large = library.get("mlx-community/DeepSeek-V3.1-4bit");
+  assert.equal(Math.floor(ModelCard.parameters(large) / 1e9), 671);
+  assert.ok(Math.abs(ModelCard.sizeByFacts(large) / large.storageSize.inBytes - 1) < 0.1);
+  assert.deepEqual(ModelCard.factFindings(large), []);
+  const without = { ...large, facts: null };
+  const said = [ModelCard.parameters(without), ModelCard.sizeByFacts(without), ModelCard.factFindings(without)];
+  assert.deepEqual(said, [null, null, []]);
+  const wrong = { ...large, storageSize: { inBytes: 10 * large.storageSize.inBytes } };
+  const [fault] = ModelCard.factFindings(wrong);
+  assert.equal(fault.field, "facts");
+  assert.ok(fault.found.length > 0 && fault.allowed.length > 0);
+  assert.equal(ModelCard.parameters(wrong), null);
+  assert.throws(() => ModelCard.parameters({ modelId: "x" }), failure("CardInvalid"));
 });
 
 test("libraries of cards", () => {

@@ -11,8 +11,10 @@ import {
   type Generation,
   Model,
   ModelCard,
+  Node,
   type Output,
   Placement,
+  type Price,
   Profile,
   type Server,
   type Session,
@@ -24,6 +26,7 @@ import {
   extract,
   plan,
   planning,
+  price,
   serve,
   verifyVindex,
   version,
@@ -50,6 +53,8 @@ export async function generate(signal: AbortSignal): Promise<string> {
   const output: Output = await running.output();
   session.truncate(session.tokens.length - 1);
   const logits: Float32Array = await model.logits(Uint32Array.of(1));
+  const process: number | null = model.memory.processBytes;
+  console.log(process, model.memory.planned?.kvCache, model.memory.deviceBytes["wgpu"]);
   const { meanKl } = await model.divergence(model, "x", { signal });
   console.log(output.finish.usage.promptTokens, logits[0], meanKl, model.tokenizer.encode("x", { addSpecial: false }));
   // @ts-expect-error There is no such option.
@@ -132,6 +137,13 @@ export async function plans(card: ModelCard): Promise<Placement> {
   const engines: (string | null)[] = placement.stages.map((stage) => stage.engine);
   const svg: string | undefined = placement.report?.toSvg();
   for (const [kind, code] of errorKinds()) console.log(kind, code, version, engines, svg);
+  const cost: Price = await price(card, placement, cluster, { sessions: 2, kv: "q8_0" });
+  const sessions: number | null = placement.sessions;
+  console.log(cost.estimate.tokensPerSecond, cost.prompt.seconds, sessions, ModelCard.factFindings(card)[0]?.field);
+  const node: Node = { ...(await Node.local()), diskBytesPerSecond: await Node.measureDisk("model.gguf"), layerSeconds: 1e-5 };
+  console.log(node.accelerators?.[0]?.roundTripSeconds, ModelCard.parameters(card), ModelCard.sizeByFacts(card));
+  // @ts-expect-error What is there is not chosen.
+  await price(card, placement, cluster, { replicas: 1 });
   for (const chunk of planning.prefillChunks(100, 30, { media: [[1, 2]] })) console.log(chunk + planning.OVERHEAD);
   for (const device of await devices()) console.log(device.engine, device.memoryBytes);
   return Placement.fromJson(placement.toJson());

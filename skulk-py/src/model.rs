@@ -114,6 +114,12 @@ impl Model {
         CONTRACT.one(py, "KvMemory", &self.0.get()?.kv_memory())
     }
 
+    /// What the model holds of memory at present, and what its plan counted.
+    #[getter]
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        CONTRACT.one(py, "ModelMemory", &self.0.get()?.memory())
+    }
+
     /// How far this model's predictions are from an `exact` one's, behind every token of a text or of
     /// token ids: what `ffn_top_features` or quantised weights cost. `cancel` and Ctrl-C end it within one layer.
     #[pyo3(signature = (exact, text, *, cancel=None))]

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use skulk::plan::{Cluster, Inventory};
+use skulk::plan::{Cluster, Inventory, Node};
 use skulk_contract::by_hand::PlacementOptions;
 use skulk_contract::options::PlanOptions;
-use skulk_contract::{ExpertShard, PlacedStage};
+use skulk_contract::price::PriceOptions;
+use skulk_contract::{ExpertShard, PlacedStage, Price};
 
 use crate::convert::unsigned;
 use crate::error::raise;
 use crate::given;
 use crate::json::{self, CONTRACT};
+use crate::model::placement_of;
 
 /// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
 #[pyclass(frozen, eq, module = "skulk")]
@@ -105,6 +107,13 @@ impl Placement {
     #[getter]
     fn context_tokens(&self) -> Option<u64> {
         self.0.context_tokens()
+    }
+
+    /// Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
+    /// options ask for fewer. None: as of `context_tokens`.
+    #[getter]
+    fn sessions(&self) -> Option<usize> {
+        self.0.sessions()
     }
 
     /// Tokens that the context is limited to; None: nothing is known that limits it.
@@ -221,6 +230,38 @@ pub(crate) fn plan(
         py.detach(|| request.place(&card, &here()))
     };
     placement.map(Placement).map_err(raise)
+}
+
+/// What a placement costs on a cluster, whether or not it fits there: a token of each session, and a prompt. Nothing is
+/// loaded.
+///
+/// `card` and `cluster` are as in `plan`. `placement` is what `plan` or `Placement` made, or gives engines their numbers of
+/// layers. `options` are those of `skulk.options.PriceOptions`.
+#[pyfunction]
+#[pyo3(signature = (card, placement, cluster=None, **options), text_signature = "(card, placement, cluster=None, *, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, inventory=None)")]
+pub(crate) fn price<'py>(
+    py: Python<'py>,
+    card: &Bound<'py, PyAny>,
+    placement: &Bound<'py, PyAny>,
+    cluster: Option<&Bound<'py, PyAny>>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let asked = given::options(options, PriceOptions::read)?;
+    let (placement, cluster) = (placement_of(placement)?, cluster.map(cluster_of).transpose()?);
+    let here = || cluster.unwrap_or_else(Cluster::local);
+    let priced = if let Ok(path) = card.extract::<PathBuf>() {
+        py.detach(|| asked.price_checkpoint(path, &here(), &placement))
+    } else {
+        let card = json::card(card)?;
+        py.detach(|| asked.price(&card, &here(), &placement))
+    };
+    CONTRACT.one(py, "Price", &Price::from(&priced.map_err(raise)?))
+}
+
+/// Bytes a second at which this machine reads a file from its drive.
+#[pyfunction]
+pub(crate) fn measure_disk(py: Python<'_>, path: PathBuf) -> PyResult<f64> {
+    py.detach(|| Node::measure_disk(path)).map_err(raise)
 }
 
 /// A report as `skulk.PlanReport`.

@@ -140,6 +140,31 @@ def test_cards_are_checked_when_they_are_used(fields: dict[str, Any], field: str
     assert not Path("never.toml").exists()
 
 
+def test_what_facts_add_up_to_is_known() -> None:
+    card = LIBRARY["mlx-community/DeepSeek-V3.1-4bit"]
+    assert card.parameters is not None and card.parameters // 10**9 == 671 and card.fact_findings == []
+    assert card.size_by_facts == pytest.approx(card.storage_size.in_bytes, rel=0.1)
+    assert minimal().parameters is None and minimal().size_by_facts is None and minimal().fact_findings == []
+
+    def small(width: int, **fields: Any) -> skulk.ModelCard:
+        facts = skulk.ModelFacts(
+            vocab_size=128_256,
+            tied_embeddings=True,
+            feed_forward_size=width,
+            attention=skulk.AttentionFacts(heads=32, head_size=64),
+        )
+        sizes = {"n_layers": 16, "hidden_size": 2048, "num_key_value_heads": 8, "quantization": "bf16"}
+        return minimal(storage_size=skulk.StorageSize(2_470_000_000), facts=facts, **sizes, **fields)
+
+    assert small(8192).size_by_facts == 2 * (small(8192).parameters or 0) > 2_400_000_000
+    (fault,) = small(81_920).fact_findings
+    assert isinstance(fault, skulk.CardFault)
+    assert fault.field == "facts" and "16.97 GB" in fault.found and fault.allowed
+    assert small(81_920).parameters is None and small(81_920).size_by_facts is None
+    with pytest.raises(skulk.CardInvalidError):
+        _ = small(8192, model_id="").parameters
+
+
 def test_cards_go_through_files(tmp_path: Path) -> None:
     card = LIBRARY[GEMMA]
     for name in (card.file_name, "card.json"):

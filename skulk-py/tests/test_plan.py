@@ -72,6 +72,63 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert skulk.plan(CARD, turned) == first
 
 
+def test_what_a_placement_costs_is_known() -> None:
+    placement = skulk.plan(CARD, CLUSTER)
+    assert placement.report is not None
+    planned = placement.report.to_dict()
+    price = skulk.price(CARD, placement, CLUSTER)
+    assert price.to_dict() == {
+        "estimate": pytest.approx(planned["estimate"]),
+        "prompt": pytest.approx(planned["prompt"]),
+    }
+    faster = skulk.Cluster.mesh(
+        [dataclasses.replace(each, bytes_per_second=1e12, layer_seconds=0.0) for each in CLUSTER.nodes], CLUSTER.mesh_speed
+    )
+    quick = skulk.price(CARD, placement, faster, prompt_tokens=64)
+    assert quick.prompt.tokens == 64 and quick.prompt.seconds < price.prompt.seconds
+    assert quick.estimate.tokens_per_second > price.estimate.tokens_per_second
+    many = skulk.price(CARD, placement, CLUSTER, sessions=4, context_tokens=64, kv="q8_0", kv_values="q4_0")
+    assert many.estimate.tokens_per_second > price.estimate.tokens_per_second
+    assert many.estimate.attention_seconds != price.estimate.attention_seconds
+    # Each part of the model as the inventory has it.
+    told = skulk.Inventory.from_card(CARD)
+    told.layers = [dataclasses.replace(layer, ffn=2 * layer.ffn) for layer in told.layers]
+    twice = skulk.price(CARD, placement, CLUSTER, inventory=told)
+    assert twice.estimate.feed_forward_seconds > 1.9 * price.estimate.feed_forward_seconds
+
+
+def test_a_checkpoint_is_priced_by_its_tensors() -> None:
+    cluster = skulk.Cluster([node("local", 16)])
+    alone = skulk.price(str(STORIES), [("cpu", 5)], cluster, context_tokens=128)
+    placement = skulk.plan(STORIES, cluster, context_tokens=128)
+    assert alone == skulk.price(STORIES, placement, cluster, context_tokens=128)
+    card, counted = skulk.ModelCard.from_checkpoint(STORIES), skulk.Inventory.from_checkpoint(STORIES)
+    assert alone == skulk.price(card, placement, cluster, context_tokens=128, inventory=counted)
+    assert alone != skulk.price(card, placement, cluster, context_tokens=128)
+    here = skulk.price(STORIES, skulk.plan(STORIES))
+    assert here.prompt.tokens == 512 and here.estimate.hop_seconds == here.estimate.fan_out_seconds == 0
+
+
+def test_what_cannot_be_priced_is_refused() -> None:
+    placement = skulk.plan(CARD, CLUSTER)
+    for elsewhere in (skulk.Cluster.mesh([node("a", 16)]), skulk.Cluster(CLUSTER.nodes)):
+        with pytest.raises(skulk.PlacementInvalidError):
+            skulk.price(CARD, placement, elsewhere)
+    with pytest.raises(skulk.PlacementInvalidError, match="expected 48 layers, found 5"):
+        skulk.price(CARD, [("cpu", 5)], CLUSTER)
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        skulk.price(CARD, placement, CLUSTER, strictness="safe")  # type: ignore[call-arg]
+    assert caught.value.context["field"] == "strictness"
+    for wrong in ({"sessions": 0}, {"sessions": -1}, {"kv": "f8"}, {"inventory": skulk.Inventory([])}):
+        with pytest.raises(skulk.InvalidArgumentError) as caught:
+            skulk.price(CARD, placement, CLUSTER, **wrong)
+        assert caught.value.context["field"] in wrong
+    with pytest.raises(TypeError):
+        skulk.price(CARD, 3, CLUSTER)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        skulk.price(3, placement, CLUSTER)  # type: ignore[arg-type]
+
+
 def test_placements_travel_as_json() -> None:
     placement = skulk.plan(CARD, CLUSTER)
     received = skulk.Placement.from_json(placement.to_json())
@@ -200,8 +257,21 @@ def test_clusters_go_through_json() -> None:
                 backends={"mlx", "skulk-cpu"},
                 memory=skulk.NodeMemory(2, 1),
                 bytes_per_second=1e9,
+                operations_per_second=1e12,
+                layer_seconds=1e-5,
+                disk_bytes_per_second=2e9,
                 cores=8,
-                accelerators=[skulk.Accelerator(vendor="amd", name="x", vram_total_bytes=3)],
+                accelerators=[
+                    skulk.Accelerator(
+                        vendor="amd",
+                        name="x",
+                        vram_total_bytes=3,
+                        bytes_per_second=5e11,
+                        operations_per_second=1e13,
+                        layer_seconds=2e-5,
+                        round_trip_seconds=3e-5,
+                    )
+                ],
                 interfaces=[skulk.NetworkInterface("en0", "10.0.0.1", "ethernet")],
                 downloads={"org/a_model": 0.5},
             ),
@@ -223,7 +293,10 @@ def test_clusters_go_through_json() -> None:
         "speed": None,
     }
     assert data["nodes"][0]["downloads"] == {"org/a_model": 0.5}
-    assert data["nodes"][0]["accelerators"][0]["vramTotalBytes"] == 3
+    assert data["nodes"][0]["layerSeconds"] == 1e-5
+    accelerator = data["nodes"][0]["accelerators"][0]
+    assert accelerator["vramTotalBytes"] == 3
+    assert (accelerator["layerSeconds"], accelerator["roundTripSeconds"]) == (2e-5, 3e-5)
     mesh = skulk.Cluster.mesh([skulk.Node("a")])
     assert mesh.mesh_speed == skulk.LinkSpeed() and skulk.Cluster.from_json(mesh.to_json()) == mesh
     for text in ("", "[]", '{"nodes": [{"id": "a", "colour": "red"}]}'):
@@ -250,6 +323,20 @@ def test_this_machine_is_a_node() -> None:
     assert usable is not None and 0 < usable.bytes <= here.memory.ram_total
     cpu = skulk.devices()[0]
     assert (cpu.vendor, cpu.memory_used_bytes) == ("cpu", None)
+
+
+def test_the_speed_of_a_drive_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(bytes(1 << 20))
+    (tmp_path / "nothing").touch()
+    try:
+        speed = skulk.Node.measure_disk(tmp_path / "bytes")
+        assert speed > 0 and skulk.Node("a", disk_bytes_per_second=speed).disk_bytes_per_second == speed
+    except skulk.FileIoError as error:
+        # Not every file system has a drive.
+        assert error.hint
+    for path in (tmp_path, str(tmp_path / "nothing"), tmp_path / "missing"):
+        with pytest.raises(skulk.FileIoError):
+            skulk.Node.measure_disk(path)
 
 
 def test_what_a_checkpoint_weighs_is_counted() -> None:
@@ -280,6 +367,32 @@ def test_the_context_of_a_plan_is_loaded() -> None:
     by_hand = skulk.Placement.by_counts([("cpu", 5)])
     assert by_hand.context_tokens is None
     assert skulk.Model.load(STORIES, placement=by_hand, threads=1).context == 512
+
+
+def test_the_sessions_of_a_plan_are_known() -> None:
+    placement = skulk.plan(STORIES, sessions=3, context_tokens=64)
+    assert placement.sessions == skulk.Placement.from_json(placement.to_json()).sessions == 3
+    assert skulk.plan(CARD, CLUSTER).sessions == 1
+    assert skulk.Placement.by_counts([("cpu", 5)]).sessions is None
+    with pytest.raises(skulk.InvalidArgumentError):
+        skulk.Model.load(STORIES, placement=placement, sessions=4)
+
+
+def test_a_model_tells_its_memory_beside_its_plan(stories: skulk.Model) -> None:
+    placement = skulk.plan(STORIES, context_tokens=128)
+    model = skulk.Model.load(STORIES, placement=placement, threads=1)
+    before = model.memory
+    assert model.generate(PROMPT, max_tokens=8).text()
+    memory = model.memory
+    (planned,) = [budget.bytes for budget in placement.budgets]
+    assert memory.planned == planned
+    assert 0 < memory.weight_bytes == before.weight_bytes <= planned.attention + planned.feed_forward
+    assert before.kv_cache_bytes <= memory.kv_cache_bytes == model.kv_memory.reserved_bytes <= planned.kv_cache
+    assert memory.device_bytes == {} and (memory.process_bytes is None or memory.process_bytes > 1 << 20)
+    assert stories.memory.planned is None
+    model.close()
+    with pytest.raises(skulk.InvalidArgumentError):
+        _ = model.memory
 
 
 def test_what_fits_in_no_memory_stays_on_disk() -> None:
@@ -383,6 +496,11 @@ def test_a_placement_that_arrives_runs_under_this_nodes_name(stories: skulk.Mode
         ({"inventory": skulk.Inventory([skulk.LayerBytes(attention=-1)] * 48)}, "inventory"),
         ({"cluster": skulk.Cluster([skulk.Node("a"), skulk.Node("a")])}, "nodes"),
         ({"cluster": skulk.Cluster([skulk.Node("a", cores=-1)])}, "cluster"),
+        ({"cluster": skulk.Cluster([skulk.Node("a", layer_seconds=-1.0)])}, "layer_seconds"),
+        (
+            {"cluster": skulk.Cluster([skulk.Node("a", accelerators=[skulk.Accelerator(round_trip_seconds=1e9)])])},
+            "round_trip_seconds",
+        ),
         ({"cluster": skulk.Cluster([skulk.Node("a", role="king")])}, "cluster"),  # type: ignore[arg-type]
         ({"cluster": skulk.Cluster.mesh([], skulk.LinkSpeed(float("nan"), 1.0))}, "cluster"),
     ],

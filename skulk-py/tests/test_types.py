@@ -74,6 +74,8 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
         (skulk.Session.generate, 8),
         (skulk.Model.load, 15),
         (skulk.serve, 15),
+        (skulk.plan, 15),
+        (skulk.price, 9),
         (skulk.ModelCard.profile, 5),
         (skulk.EmbeddingModel.load, 2),
         (skulk.EmbeddingModel.embed, 4),

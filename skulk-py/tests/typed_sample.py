@@ -39,6 +39,8 @@ def many(model: skulk.Model, prompts: list[str], ids: list[list[int]], either: b
     assert_type(model.generate(ids[0]), skulk.Generation)
     assert_type(model.session().fork(), skulk.Session)
     assert_type(model.kv_memory.budget_bytes, int | None)
+    assert_type(model.memory.device_bytes, dict[str, int])
+    assert_type(model.memory.planned, skulk.Bytes | None)
 
 
 async def streaming(model: skulk.Model) -> str:
@@ -79,6 +81,12 @@ def planning_a_model(path: pathlib.Path, card: skulk.ModelCard) -> skulk.Model:
     assert_type(placement.stages[0].layers, range)
     assert_type(placement.report, skulk.PlanReport | None)
     assert_type(placement.budgets[0].bytes, skulk.Bytes)
+    assert_type(placement.sessions, int | None)
+    assert_type(skulk.price(card, placement, skulk.Cluster(nodes, links), sessions=2), skulk.Price)
+    assert_type(skulk.price(path, [("cpu", 5)]).prompt, skulk.PromptEstimate)
+    assert_type(skulk.Node.measure_disk(path), float)
+    assert_type(card.parameters, int | None)
+    assert_type(card.fact_findings, list[skulk.CardFault])
     assert_type(skulk.planning.engine_of("mlx-metal"), str | None)
     assert_type(list(skulk.planning.prefill_chunks(100, 30)), list[int])
     return skulk.Model.load(path, placement=skulk.plan(path), node="local")
@@ -113,6 +121,8 @@ def mistaken(model: skulk.Model) -> None:
     skulk.Model.load("path", 2)  # type: ignore[call-arg, arg-type]
     skulk.Model.load("path", placement="cpu=5")  # type: ignore[arg-type]
     skulk.plan("path", strictness="careless")  # type: ignore[arg-type]
+    skulk.price("path", "cpu=5")  # type: ignore[arg-type]
+    skulk.price("path", [("cpu", 5)], replicas=1)  # type: ignore[call-arg]
     skulk.plan("path", [skulk.Node("a")])  # type: ignore[arg-type]
     skulk.Node("a", role="king")  # type: ignore[arg-type]
     skulk.ModelCard(model_id="org/model")  # type: ignore[call-arg]

@@ -71,6 +71,11 @@ impl RawModel {
         Ok(write(&self.0.get()?.kv_memory())?)
     }
 
+    /// What it holds of memory, as JSON.
+    pub fn memory(&self) -> Answer<String> {
+        Ok(write(&self.0.get()?.memory())?)
+    }
+
     /// An empty session.
     pub fn session(&self) -> Answer<Arc<RawSession>> {
         Ok(RawSession::new(self.0.get()?.session()?))

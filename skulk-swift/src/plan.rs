@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use skulk::ModelCard;
 use skulk::plan::Cluster;
-use skulk_contract::PlacementFacts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
+use skulk_contract::price::PriceOptions;
+use skulk_contract::{PlacementFacts, Price};
 
 use crate::convert::unsigned;
 use crate::error::{Answer, invalid, options, read};
@@ -148,4 +149,26 @@ pub async fn raw_plan(
         }
     });
     Ok(Arc::new(RawPlacement(placement.await?)))
+}
+
+/// What a placement of a card's model, or of a checkpoint's, costs, as JSON.
+#[uniffi::export]
+pub async fn raw_price(
+    by: Option<String>,
+    path: Option<String>,
+    placement: Arc<RawPlacement>,
+    cluster: Option<String>,
+    given: String,
+) -> Answer<String> {
+    let asked = options(&given, PriceOptions::read)?;
+    let by = by.map(|text| ModelCard::from_json(&text)).transpose()?;
+    let cluster = cluster.map(|cluster| read::<Cluster>("cluster", &cluster)).transpose()?;
+    let priced = run(move || {
+        let cluster = cluster.unwrap_or_else(Cluster::local);
+        match (by, path) {
+            (Some(card), _) => asked.price(&card, &cluster, &placement.0),
+            (None, path) => asked.price_checkpoint(path.unwrap_or_default().into(), &cluster, &placement.0),
+        }
+    });
+    Ok(write(&Price::from(&priced.await?))?)
 }

@@ -20,7 +20,7 @@ pub struct ModelMemory {
     /// [told apart](Model::ffn_memory).
     #[serde(rename = "weightBytes")]
     pub weights: ByteSize,
-    /// What is reserved for keys and values, see [`Model::kv_memory`].
+    /// What is reserved for keys and values, in use or not.
     #[serde(rename = "kvCacheBytes")]
     pub kv_cache: ByteSize,
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.

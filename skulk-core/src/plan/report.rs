@@ -197,6 +197,7 @@ pub enum ContextLimit {
 
 /// How fast a placement should be: a token of each session.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Estimate {
@@ -222,6 +223,7 @@ impl Estimate {
 
 /// How long a prompt should take.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct PromptEstimate {

@@ -34,6 +34,7 @@ __all__ = [
     "ConfigFacts",
     "Device",
     "Divergence",
+    "Estimate",
     "Event",
     "ExpertFacts",
     "ExpertShard",
@@ -52,13 +53,16 @@ __all__ = [
     "ModalitiesCardConfig",
     "ModelCard",
     "ModelFacts",
+    "ModelMemory",
     "NetworkInterface",
     "Node",
     "NodeMemory",
     "Output",
     "PlacedStage",
     "PlacementCardConfig",
+    "Price",
     "Profile",
+    "PromptEstimate",
     "Rdma",
     "Reasoning",
     "ReasoningCardConfig",
@@ -952,6 +956,10 @@ class Accelerator:
     """Bytes a second that it reads from its memory. ``None``: what the table of devices has under its name."""
     operations_per_second: float | None = None
     """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
+    layer_seconds: float | None = None
+    """Seconds that it takes for a layer whatever its size. ``None``: as above."""
+    round_trip_seconds: float | None = None
+    """Seconds until it has answered another device of its node. ``None``: 100 µs are assumed."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Accelerator:
@@ -965,6 +973,8 @@ class Accelerator:
             backend=data["backend"],
             bytes_per_second=data["bytesPerSecond"],
             operations_per_second=data["operationsPerSecond"],
+            layer_seconds=data["layerSeconds"],
+            round_trip_seconds=data["roundTripSeconds"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -979,6 +989,8 @@ class Accelerator:
             "backend": self.backend,
             "bytesPerSecond": self.bytes_per_second,
             "operationsPerSecond": self.operations_per_second,
+            "layerSeconds": self.layer_seconds,
+            "roundTripSeconds": self.round_trip_seconds,
         }
 
 
@@ -1028,6 +1040,8 @@ class Node(_methods.Node):
     the maker ``cpu``, as ``EPYC 9654`` or ``DDR5-5600, 2 channels``, or for one that shares main memory."""
     operations_per_second: float | None = None
     """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
+    layer_seconds: float | None = None
+    """Seconds that its processor takes for a layer whatever its size. ``None``: as above."""
     disk_bytes_per_second: float | None = None
     """Bytes a second that it reads from the disk that has the model. ``None``: 3 GB/s are assumed."""
     cores: int | None = None
@@ -1050,6 +1064,7 @@ class Node(_methods.Node):
             memory=None if data["memory"] is None else NodeMemory._of(data["memory"]),
             bytes_per_second=data["bytesPerSecond"],
             operations_per_second=data["operationsPerSecond"],
+            layer_seconds=data["layerSeconds"],
             disk_bytes_per_second=data["diskBytesPerSecond"],
             cores=data["cores"],
             accelerators=[Accelerator._of(item) for item in data["accelerators"]],
@@ -1067,6 +1082,7 @@ class Node(_methods.Node):
             "memory": _methods.plain(self.memory),
             "bytesPerSecond": self.bytes_per_second,
             "operationsPerSecond": self.operations_per_second,
+            "layerSeconds": self.layer_seconds,
             "diskBytesPerSecond": self.disk_bytes_per_second,
             "cores": self.cores,
             "accelerators": _methods.plain(self.accelerators),
@@ -2404,6 +2420,132 @@ class Budget:
             "backend": self.backend,
             "bytes": _methods.plain(self.bytes),
             "usable": self.usable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What a loaded model holds of memory, beside what its plan said."""
+
+    weight_bytes: int
+    """Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in
+    memory is told apart."""
+    kv_cache_bytes: int
+    """What is reserved for keys and values, in use or not."""
+    device_bytes: dict[str, int]
+    """By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers."""
+    planned: Bytes | None
+    """What the plan counted for the devices of this machine; ``None``: the placement was not planned."""
+    process_bytes: int | None
+    """What the system has in memory for this process, whatever for. Of mapped weights that are pages that were read,
+    and are still there. ``None``: the system does not tell."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> ModelMemory:
+        return ModelMemory(
+            weight_bytes=data["weightBytes"],
+            kv_cache_bytes=data["kvCacheBytes"],
+            device_bytes=data["deviceBytes"],
+            planned=None if data["planned"] is None else Bytes._of(data["planned"]),
+            process_bytes=data["processBytes"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "weightBytes": self.weight_bytes,
+            "kvCacheBytes": self.kv_cache_bytes,
+            "deviceBytes": _methods.plain(self.device_bytes),
+            "planned": _methods.plain(self.planned),
+            "processBytes": self.process_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How fast a placement should be: a token of each session."""
+
+    tokens_per_second: float
+    """Tokens a second, of all sessions together."""
+    attention_seconds: float
+    """Seconds a token for reading weights, keys and values where attention is."""
+    feed_forward_seconds: float
+    """Seconds a token for reading feed-forward blocks and experts."""
+    hop_seconds: float
+    """Seconds a token between stages."""
+    fan_out_seconds: float
+    """Seconds a token between stages and the owners of their feed-forward blocks and experts."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> Estimate:
+        return Estimate(
+            tokens_per_second=_number(data["tokensPerSecond"]),
+            attention_seconds=_number(data["attentionSeconds"]),
+            feed_forward_seconds=_number(data["feedForwardSeconds"]),
+            hop_seconds=_number(data["hopSeconds"]),
+            fan_out_seconds=_number(data["fanOutSeconds"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "tokensPerSecond": self.tokens_per_second,
+            "attentionSeconds": self.attention_seconds,
+            "feedForwardSeconds": self.feed_forward_seconds,
+            "hopSeconds": self.hop_seconds,
+            "fanOutSeconds": self.fan_out_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEstimate:
+    """How long a prompt should take."""
+
+    tokens: int
+    """Its tokens."""
+    seconds: float
+    """Seconds until the first token of the answer is known."""
+    link_seconds: float
+    """Seconds of these between stages, and between them and the owners of their feed-forward blocks and experts."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> PromptEstimate:
+        return PromptEstimate(
+            tokens=data["tokens"],
+            seconds=_number(data["seconds"]),
+            link_seconds=_number(data["linkSeconds"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "linkSeconds": self.link_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a placement costs."""
+
+    estimate: Estimate
+    """A token of each session, in the middle of the context."""
+    prompt: PromptEstimate
+    """The prompt."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> Price:
+        return Price(
+            estimate=Estimate._of(data["estimate"]),
+            prompt=PromptEstimate._of(data["prompt"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "estimate": _methods.plain(self.estimate),
+            "prompt": _methods.plain(self.prompt),
         }
 
 

@@ -116,6 +116,27 @@ class ModelCard:
         """
         return call("cardFileName", str, card=self)
 
+    @property
+    def parameters(self) -> int | None:
+        """Parameters of the model, by its facts: of the decoder with embedding and head, and of the parts beside it. None:
+        the card has no facts, or they cannot be right, see `fact_findings`.
+        """
+        return call("cardParameters", maybe(int), card=self)
+
+    @property
+    def size_by_facts(self) -> int | None:
+        """Bytes of all weights, by the card's facts and the bits of a weight that they or ``quantization`` say. None: as of
+        `parameters`, or nothing says how many bits.
+        """
+        return call("cardSizeByFacts", maybe(int), card=self)
+
+    @property
+    def fact_findings(self) -> list[_contract.CardFault]:
+        """What is wrong with the card's facts: those that contradict each other, the card's other fields or its size, and
+        those that are missing beside others. Plans then take the card for one without facts.
+        """
+        return call("cardFactFindings", lambda found: [_contract.CardFault._of(one) for one in found], card=self)
+
     def profile(
         self,
         *,
@@ -203,9 +224,19 @@ class Node:
     def local() -> _contract.Node:
         """This machine, named ``local``: memory, cores, and GPUs with the backends that reach them.
 
-        Available memory is what programs can get without swapping; how fast memory is, nobody says.
+        Available memory is what programs can get without swapping. How fast devices are is measured, once for the process.
         """
         return call("nodeLocal", _contract.Node._of)
+
+    @staticmethod
+    def measure_disk(path: str | PathLike[str]) -> float:
+        """Bytes a second at which this machine reads the file at `path` from its drive, whatever the system's cache has of
+        it: what weights that stay in their file cost, see ``disk_bytes_per_second``. It takes about 50 ms.
+
+        Raises `FileIoError` for what cannot be read, is no regular file or is empty, and where the system has no way past
+        its cache: all but Linux, and file systems without drives.
+        """
+        return _skulk.measure_disk(path)
 
 
 class Cluster:

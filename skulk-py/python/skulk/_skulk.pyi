@@ -16,11 +16,12 @@ from typing_extensions import Unpack
 from . import vindex
 from ._chat import ToolChat
 from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
-    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, Output, PlacedStage, Stage, ToolResult)
+    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, ModelMemory, Output, PlacedStage, Price, Stage,
+    ToolResult)
 from ._errors import Error
 from ._report import PlanReport
 from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions,
-    PlacementOptions, PlanOptions, RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
+    PlacementOptions, PlanOptions, PriceOptions, RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
 _Prompts: TypeAlias = list[str] | list[list[int]] | list[str | list[int]] | tuple[str | Sequence[int], ...]
@@ -43,6 +44,7 @@ def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
 
 def call(name: str, arguments: dict[str, Any]) -> Any: ...
 def inventory_from_checkpoint(path: str | PathLike[str]) -> Inventory: ...
+def measure_disk(path: str | PathLike[str]) -> float: ...
 def gguf_facts(start: bytes) -> GgufFacts:
     """What the start of a GGUF file says that a card needs.
 
@@ -77,6 +79,22 @@ def plan(
     Raises `PlanNoFitError` when no placement satisfies the request, `PlanPendingError` when nodes have not yet
     reported what it depends on, both with a ``report``; `CardInvalidError` for a card and `InvalidArgumentError` for
     a cluster or request that cannot be."""
+
+def price(
+    card: ModelCard | str | PathLike[str],
+    placement: Placement | Sequence[tuple[str, int]],
+    cluster: Cluster | None = None,
+    **options: Unpack[PriceOptions],
+) -> Price:
+    """What a placement costs on a cluster, whether or not it fits there: a token of each session, and a prompt. Nothing is
+    loaded.
+
+    `card` and `cluster` are as in `plan`. `placement` is what `plan` or `Placement` made, or gives engines their numbers
+    of layers. `options` are those of `skulk.options.PriceOptions`.
+
+    Raises `PlacementInvalidError` where a device of the placement is not in the cluster, or not reached from its
+    coordinator, and for another model's; `CardInvalidError` for a card and `InvalidArgumentError` for a cluster or an option
+    that cannot be."""
 
 @final
 class Placement:
@@ -124,6 +142,9 @@ class Placement:
     context_tokens: Final[int | None]
     """Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. None: it was
     made by hand, or came as an MLX instance, which does not say."""
+    sessions: Final[int | None]
+    """Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
+    options ask for fewer. None: as of `context_tokens`."""
     context_limit: Final[int | None]
     """Tokens that the context is limited to; None: nothing is known that limits it."""
     kv: Final[Literal["f16", "f32", "q8_0", "q4_0"]]
@@ -286,6 +307,10 @@ class Model:
     @property
     def kv_memory(self) -> KvMemory:
         """What keys and values of all sessions take now, and what is kept for those to come."""
+
+    @property
+    def memory(self) -> ModelMemory:
+        """What the model holds of memory at present, and what its plan counted."""
 
     def divergence(
         self, exact: Model, text: str | Sequence[int], *, cancel: CancelToken | None = None

@@ -21,6 +21,7 @@ __all__ = [
     "NearestOptions",
     "PlacementOptions",
     "PlanOptions",
+    "PriceOptions",
     "ProfileOptions",
     "RelationsOptions",
     "RenderOptions",
@@ -379,6 +380,27 @@ class PlanOptions(TypedDict, total=False):
     fixed: PlacementOptions | None
     rings: Iterable[Iterable[str]] | None
     port: int | None
+
+
+class PriceOptions(TypedDict, total=False):
+    """Options of a price.
+
+    - ``context_tokens``: Tokens of each session's context, in the middle of which a token is priced; 8192 by
+      default.
+    - ``prompt_tokens``: Tokens of the prompt that is priced; 512 by default.
+    - ``sessions``: Sessions that generate at once; 1 by default.
+    - ``kv``: How keys and values are kept; ``f16`` by default.
+    - ``kv_values``: How values are kept, where that is otherwise than keys.
+    - ``inventory``: What each part of the model weighs; by default a checkpoint's tensors are counted, and a
+      card's size is divided.
+    """
+
+    context_tokens: int | None
+    prompt_tokens: int | None
+    sessions: int | None
+    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    inventory: Inventory | None
 
 
 class PlacementOptions(TypedDict, total=False):

@@ -43,6 +43,24 @@ extension ModelCard {
         get throws { try call("cardFileName", ["card": self]) }
     }
 
+    /// Parameters of the model, by its facts: of the decoder with embedding and head, and of the parts beside it. `nil`: the
+    /// card has no facts, or they cannot be right, see `factFindings`.
+    public var parameters: Int? {
+        get throws { try call("cardParameters", ["card": self]) }
+    }
+
+    /// Bytes of all weights, by the card's facts and the bits of a weight that they or `quantization` say. `nil`: as of
+    /// `parameters`, or nothing says how many bits.
+    public var sizeByFacts: Int? {
+        get throws { try call("cardSizeByFacts", ["card": self]) }
+    }
+
+    /// What is wrong with the card's facts: those that contradict each other, the card's other fields or its size, and those
+    /// that are missing beside others. Plans then take the card for one without facts.
+    public var factFindings: [CardFault] {
+        get throws { try call("cardFactFindings", ["card": self]) }
+    }
+
     /// What the model can do, and how it is spoken to.
     public func profile(options: ProfileOptions = .init()) throws -> Profile {
         try Profile.resolve(modelId, card: self, options: options)

@@ -696,6 +696,10 @@ public struct Accelerator: Codable, Sendable, Hashable {
     public var bytesPerSecond: Double?
     /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
     public var operationsPerSecond: Double?
+    /// Seconds that it takes for a layer whatever its size. `nil`: as above.
+    public var layerSeconds: Double?
+    /// Seconds until it has answered another device of its node. `nil`: 100 µs are assumed.
+    public var roundTripSeconds: Double?
 
     /// Of its fields.
     public init(
@@ -707,7 +711,9 @@ public struct Accelerator: Codable, Sendable, Hashable {
         sharesMemory: Bool = false,
         backend: String? = nil,
         bytesPerSecond: Double? = nil,
-        operationsPerSecond: Double? = nil
+        operationsPerSecond: Double? = nil,
+        layerSeconds: Double? = nil,
+        roundTripSeconds: Double? = nil
     ) {
         self.vendor = vendor
         self.name = name
@@ -718,6 +724,8 @@ public struct Accelerator: Codable, Sendable, Hashable {
         self.backend = backend
         self.bytesPerSecond = bytesPerSecond
         self.operationsPerSecond = operationsPerSecond
+        self.layerSeconds = layerSeconds
+        self.roundTripSeconds = roundTripSeconds
     }
 }
 
@@ -754,6 +762,8 @@ public struct Node: Codable, Sendable, Hashable {
     public var bytesPerSecond: Double?
     /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
     public var operationsPerSecond: Double?
+    /// Seconds that its processor takes for a layer whatever its size. `nil`: as above.
+    public var layerSeconds: Double?
     /// Bytes a second that it reads from the disk that has the model. `nil`: 3 GB/s are assumed.
     public var diskBytesPerSecond: Double?
     /// Its processor cores.
@@ -775,6 +785,7 @@ public struct Node: Codable, Sendable, Hashable {
         memory: NodeMemory? = nil,
         bytesPerSecond: Double? = nil,
         operationsPerSecond: Double? = nil,
+        layerSeconds: Double? = nil,
         diskBytesPerSecond: Double? = nil,
         cores: Int? = nil,
         accelerators: [Accelerator] = [],
@@ -788,6 +799,7 @@ public struct Node: Codable, Sendable, Hashable {
         self.memory = memory
         self.bytesPerSecond = bytesPerSecond
         self.operationsPerSecond = operationsPerSecond
+        self.layerSeconds = layerSeconds
         self.diskBytesPerSecond = diskBytesPerSecond
         self.cores = cores
         self.accelerators = accelerators
@@ -1882,6 +1894,91 @@ public struct Budget: Codable, Sendable, Hashable {
         self.backend = backend
         self.bytes = bytes
         self.usable = usable
+    }
+}
+
+/// What a loaded model holds of memory, beside what its plan said.
+public struct ModelMemory: Codable, Sendable, Hashable {
+    /// Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory
+    /// is told apart.
+    public var weightBytes: Int
+    /// What is reserved for keys and values, in use or not.
+    public var kvCacheBytes: Int
+    /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
+    public var deviceBytes: [String: Int]
+    /// What the plan counted for the devices of this machine; `nil`: the placement was not planned.
+    public var planned: Bytes?
+    /// What the system has in memory for this process, whatever for. Of mapped weights that are pages that were read,
+    /// and are still there. `nil`: the system does not tell.
+    public var processBytes: Int?
+
+    /// Of its fields.
+    public init(weightBytes: Int, kvCacheBytes: Int, deviceBytes: [String: Int], planned: Bytes?, processBytes: Int?) {
+        self.weightBytes = weightBytes
+        self.kvCacheBytes = kvCacheBytes
+        self.deviceBytes = deviceBytes
+        self.planned = planned
+        self.processBytes = processBytes
+    }
+}
+
+/// How fast a placement should be: a token of each session.
+public struct Estimate: Codable, Sendable, Hashable {
+    /// Tokens a second, of all sessions together.
+    public var tokensPerSecond: Double
+    /// Seconds a token for reading weights, keys and values where attention is.
+    public var attentionSeconds: Double
+    /// Seconds a token for reading feed-forward blocks and experts.
+    public var feedForwardSeconds: Double
+    /// Seconds a token between stages.
+    public var hopSeconds: Double
+    /// Seconds a token between stages and the owners of their feed-forward blocks and experts.
+    public var fanOutSeconds: Double
+
+    /// Of its fields.
+    public init(
+        tokensPerSecond: Double,
+        attentionSeconds: Double,
+        feedForwardSeconds: Double,
+        hopSeconds: Double,
+        fanOutSeconds: Double
+    ) {
+        self.tokensPerSecond = tokensPerSecond
+        self.attentionSeconds = attentionSeconds
+        self.feedForwardSeconds = feedForwardSeconds
+        self.hopSeconds = hopSeconds
+        self.fanOutSeconds = fanOutSeconds
+    }
+}
+
+/// How long a prompt should take.
+public struct PromptEstimate: Codable, Sendable, Hashable {
+    /// Its tokens.
+    public var tokens: Int
+    /// Seconds until the first token of the answer is known.
+    public var seconds: Double
+    /// Seconds of these between stages, and between them and the owners of their feed-forward blocks and experts.
+    public var linkSeconds: Double
+
+    /// Of its fields.
+    public init(tokens: Int, seconds: Double, linkSeconds: Double) {
+        self.tokens = tokens
+        self.seconds = seconds
+        self.linkSeconds = linkSeconds
+    }
+}
+
+/// What a placement costs.
+public struct Price: Codable, Sendable, Hashable {
+    /// A token of each session, in the middle of the context.
+    public var estimate: Estimate
+    /// The prompt.
+    public var prompt: PromptEstimate
+
+    /// Of its fields.
+    public init(estimate: Estimate, prompt: PromptEstimate) {
+        self.estimate = estimate
+        self.prompt = prompt
     }
 }
 
@@ -3168,6 +3265,39 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.fixed = fixed
         self.rings = rings
         self.port = port
+    }
+}
+
+/// Options of a price.
+public struct PriceOptions: Codable, Sendable, Hashable {
+    /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default.
+    public var contextTokens: Int?
+    /// Tokens of the prompt that is priced; 512 by default.
+    public var promptTokens: Int?
+    /// Sessions that generate at once; 1 by default.
+    public var sessions: Int?
+    /// How keys and values are kept; `f16` by default.
+    public var kv: KvType?
+    /// How values are kept, where that is otherwise than keys.
+    public var kvValues: KvType?
+    /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
+    public var inventory: Inventory?
+
+    /// Of its fields.
+    public init(
+        contextTokens: Int? = nil,
+        promptTokens: Int? = nil,
+        sessions: Int? = nil,
+        kv: KvType? = nil,
+        kvValues: KvType? = nil,
+        inventory: Inventory? = nil
+    ) {
+        self.contextTokens = contextTokens
+        self.promptTokens = promptTokens
+        self.sessions = sessions
+        self.kv = kv
+        self.kvValues = kvValues
+        self.inventory = inventory
     }
 }
 

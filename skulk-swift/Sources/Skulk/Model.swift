@@ -69,6 +69,11 @@ public final class Model: Sendable {
         get throws { try readJSON(try native { try raw.kvMemory() }) }
     }
 
+    /// What the model holds of memory at present, and what its plan counted.
+    public var memory: ModelMemory {
+        get throws { try readJSON(try native { try raw.memory() }) }
+    }
+
     /// An empty session, which takes no memory yet. Any number may exist and generate at the same time.
     public func session() throws -> Session { Session(try native { try raw.session() }) }
 

@@ -1,4 +1,4 @@
-// Where does a model run, and why? `plan`, `Placement` and `PlanReport`.
+// Where does a model run, why, and what does that cost? `plan`, `price`, `Placement` and `PlanReport`.
 
 import Foundation
 internal import SkulkBindings
@@ -26,6 +26,33 @@ private func plan(
         try await working(nil) { _ in try await rawPlan(by: card, path: path, cluster: cluster, given: given) })
 }
 
+/// What a placement of a card's model costs on a cluster, whether or not it fits there: a token of each session, and a
+/// prompt. Nothing is loaded. The cluster is this machine unless given. A placement with a device that is not in the
+/// cluster, or not reached from its coordinator, is an error.
+public func price(
+    _ card: ModelCard, _ placement: Placement, on cluster: Cluster? = nil, options: PriceOptions = .init()
+) async throws -> Price {
+    try await price(card: try writeJSON(card), path: nil, placement, cluster, options)
+}
+
+/// The same of the model of a checkpoint, whose own tensors are counted.
+public func price(
+    checkpoint path: some PathConvertible, _ placement: Placement, on cluster: Cluster? = nil,
+    options: PriceOptions = .init()
+) async throws -> Price {
+    try await price(card: nil, path: path.filePath, placement, cluster, options)
+}
+
+private func price(
+    card: String?, path: String?, _ placement: Placement, _ cluster: Cluster?, _ options: PriceOptions
+) async throws -> Price {
+    let (cluster, given) = (try cluster.map { try writeJSON($0) }, try writeJSON(options))
+    return try readJSON(
+        try await working(nil) { _ in
+            try await rawPrice(by: card, path: path, placement: placement.raw, cluster: cluster, given: given)
+        })
+}
+
 /// Which node runs which layers and experts. Made by `plan`, read by `fromJson`.
 public final class Placement: Sendable {
     let raw: RawPlacement
@@ -41,6 +68,7 @@ public final class Placement: Sendable {
         let budgets: [Budget]
         let ffnBudget: Int?
         let contextTokens: Int?
+        let sessions: Int?
         let contextLimit: Int?
         let kv: KvType
         let kvValues: KvType
@@ -96,6 +124,9 @@ public final class Placement: Sendable {
     /// Tokens for which a plan reserves keys and values: the context that `Model.load` gives sessions. `nil`: it was
     /// made by hand, or came as an MLX instance, which does not say.
     public var contextTokens: Int? { facts.contextTokens }
+    /// Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
+    /// options ask for fewer. `nil`: as of `contextTokens`.
+    public var sessions: Int? { facts.sessions }
     /// Tokens that the context is limited to; `nil`: nothing is known that limits it.
     public var contextLimit: Int? { facts.contextLimit }
     /// How keys are kept.
@@ -173,8 +204,16 @@ extension PlanReport: Hashable, CustomStringConvertible {
 }
 
 extension Node {
-    /// This machine, named `local`: memory, cores, and GPUs with the backends that reach them.
+    /// This machine, named `local`: memory, cores, and GPUs with the backends that reach them. How fast its devices are is
+    /// measured, once for the process.
     public static func local() throws -> Node { try call("nodeLocal") }
+
+    /// Bytes a second at which this machine reads the file at a path from its drive, whatever the system's cache has of it:
+    /// what weights that stay in their file cost, see `diskBytesPerSecond`. It takes about 50 ms. On Linux only, and not
+    /// where file systems have no drives.
+    public static func measureDisk(_ path: some PathConvertible) async throws -> Double {
+        try await start("nodeMeasureDisk", ["path": path.filePath], nil, nil as (@Sendable (Int) throws -> Void)?)
+    }
 }
 
 extension Cluster {

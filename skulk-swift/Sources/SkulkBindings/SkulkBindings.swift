@@ -1748,6 +1748,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     func logits(prompt: RawPrompt, cancel: RawCancel) async throws  -> Data
     
     /**
+     * What it holds of memory, as JSON.
+     */
+    func memory() throws  -> String
+    
+    /**
      * The prompt that messages become, as JSON.
      */
     func renderChat(given: String) throws  -> String
@@ -2028,6 +2033,18 @@ open func logits(prompt: RawPrompt, cancel: RawCancel)async throws  -> Data  {
             liftFunc: FfiConverterData.lift,
             errorHandler: FfiConverterTypeRawError_lift
         )
+}
+    
+    /**
+     * What it holds of memory, as JSON.
+     */
+open func memory()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawmodel_memory(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
 }
     
     /**
@@ -5100,6 +5117,23 @@ public func rawPlan(by: String?, path: String?, cluster: String?, given: String)
             errorHandler: FfiConverterTypeRawError_lift
         )
 }
+/**
+ * What a placement of a card's model, or of a checkpoint's, costs, as JSON.
+ */
+public func rawPrice(by: String?, path: String?, placement: RawPlacement, cluster: String?, given: String)async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_func_raw_price(FfiConverterOptionString.lower(by),FfiConverterOptionString.lower(path),FfiConverterTypeRawPlacement_lower(placement),FfiConverterOptionString.lower(cluster),FfiConverterString.lower(given)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
+}
 
 private enum InitializationResult {
     case ok
@@ -5126,6 +5160,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_func_raw_plan() != 29568) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_func_raw_price() != 26804) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawlibrary_ask() != 24759) {
@@ -5222,6 +5259,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_logits() != 27351) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_memory() != 43778) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_render_chat() != 63626) {

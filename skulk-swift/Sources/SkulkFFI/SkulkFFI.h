@@ -484,6 +484,11 @@ RustBuffer uniffi_skulk_swift_fn_method_rawmodel_kv_memory(uint64_t ptr, RustCal
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_logits(uint64_t ptr, RustBuffer prompt, uint64_t cancel
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_MEMORY
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_MEMORY
+RustBuffer uniffi_skulk_swift_fn_method_rawmodel_memory(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RENDER_CHAT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RENDER_CHAT
 RustBuffer uniffi_skulk_swift_fn_method_rawmodel_render_chat(uint64_t ptr, RustBuffer given, RustCallStatus *_Nonnull out_status
@@ -880,6 +885,11 @@ RustBuffer uniffi_skulk_swift_fn_func_raw_json(RustBuffer text, RustCallStatus *
 uint64_t uniffi_skulk_swift_fn_func_raw_plan(RustBuffer by, RustBuffer path, RustBuffer cluster, RustBuffer given
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PRICE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_PRICE
+uint64_t uniffi_skulk_swift_fn_func_raw_price(RustBuffer by, RustBuffer path, uint64_t placement, RustBuffer cluster, RustBuffer given
+);
+#endif
 #ifndef UNIFFI_FFIDEF_FFI_SKULK_SWIFT_RUSTBUFFER_ALLOC
 #define UNIFFI_FFIDEF_FFI_SKULK_SWIFT_RUSTBUFFER_ALLOC
 RustBuffer ffi_skulk_swift_rustbuffer_alloc(uint64_t size, RustCallStatus *_Nonnull out_status
@@ -1164,6 +1174,12 @@ uint16_t uniffi_skulk_swift_checksum_func_raw_plan(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PRICE
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_PRICE
+uint16_t uniffi_skulk_swift_checksum_func_raw_price(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWLIBRARY_ASK
 uint16_t uniffi_skulk_swift_checksum_method_rawlibrary_ask(void
@@ -1353,6 +1369,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_kv_memory(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_LOGITS
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_logits(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_MEMORY
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_MEMORY
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_memory(void
     
 );
 #endif

@@ -104,6 +104,96 @@ import Testing
         #expect(try await model.generate(prompt, options: .init(maxTokens: 4)).output().ids.count == 4)
     }
 
+    private func node(_ id: String, bytesPerSecond: Double? = nil) -> Node {
+        let memory = NodeMemory(ramTotal: 64 << 30, ramAvailable: 48 << 30)
+        return Node(id: id, backends: ["skulk-cpu"], memory: memory, bytesPerSecond: bytesPerSecond)
+    }
+
+    @Test func whatAPlacementCostsIsKnown() async throws {
+        var card = try #require(try CardLibrary().card("mlx-community/Llama-3.2-1B-Instruct-4bit"))
+        card.placement.compatibleBackends = ["skulk-cpu"]
+        let cluster = Cluster.mesh([node("a"), node("b")])
+        let placement = try await plan(card, on: cluster, options: .init(minNodes: 2))
+        let planned = try JSON(try #require(placement.report).toJson())["estimate"]["tokensPerSecond"].double
+        let found = try await price(card, placement, on: cluster)
+        #expect(abs(found.estimate.tokensPerSecond / (try #require(planned)) - 1) < 1e-9)
+        #expect(found.prompt.tokens == 512 && found.prompt.seconds > 0 && found.estimate.hopSeconds > 0)
+        let faster = Cluster.mesh([node("a", bytesPerSecond: 1e12), node("b", bytesPerSecond: 1e12)])
+        let quick = try await price(card, placement, on: faster, options: .init(promptTokens: 64, kv: .q80))
+        #expect(quick.estimate.tokensPerSecond > found.estimate.tokensPerSecond && quick.prompt.tokens == 64)
+        let many = try await price(card, placement, on: cluster, options: .init(contextTokens: 64, sessions: 4))
+        #expect(many.estimate.tokensPerSecond > found.estimate.tokensPerSecond)
+        let byHand = try Placement.byCounts([("cpu", 5)])
+        let alone = Cluster(nodes: [node("local")])
+        let counted = try await price(checkpoint: storiesPath, byHand, on: alone)
+        let (own, inventory) = (try ModelCard.fromCheckpoint(storiesPath), try Inventory.fromCheckpoint(storiesPath))
+        #expect(try await price(own, byHand, on: alone, options: .init(inventory: inventory)) == counted)
+        #expect(try await price(own, byHand, on: alone) != counted)
+        let here = try await plan(checkpoint: storiesPath)
+        #expect(try await price(checkpoint: storiesPath, here).estimate.hopSeconds == 0)
+        for elsewhere in [Cluster(nodes: [node("a")]), Cluster(nodes: [node("a"), node("b")])] {
+            _ = try await failure(.placementInvalid) { _ = try await price(card, placement, on: elsewhere) }
+        }
+        _ = try await failure(.placementInvalid) { _ = try await price(card, byHand, on: cluster) }
+        _ = try await failure(.invalidArgument) {
+            _ = try await price(card, placement, on: cluster, options: .init(sessions: 0))
+        }
+        _ = try await failure(.fileNotFound) { _ = try await price(checkpoint: "no/such", byHand, on: cluster) }
+    }
+
+    @Test func aModelTellsItsMemoryBesideItsPlan() async throws {
+        let placement = try await plan(checkpoint: storiesPath, options: .init(contextTokens: 128, sessions: 3))
+        #expect(try placement.sessions == 3 && Placement.fromJson(placement.toJson()).sessions == 3)
+        #expect(try Placement.byCounts([("cpu", 5)]).sessions == nil)
+        _ = try await failure(.invalidArgument) {
+            _ = try await Model.load(storiesPath, options: .init(sessions: 4), placement: placement)
+        }
+        let model = try await Model.load(storiesPath, options: .init(threads: 1), placement: placement)
+        _ = try await model.generate(prompt, options: .init(maxTokens: 4)).output()
+        let memory = try model.memory
+        let planned = try #require(memory.planned)
+        #expect(planned == placement.budgets.first?.bytes)
+        #expect(memory.weightBytes > 0 && memory.weightBytes <= planned.attention + planned.feedForward)
+        #expect(try memory.kvCacheBytes == model.kvMemory.reservedBytes && memory.kvCacheBytes <= planned.kvCache)
+        #expect(memory.deviceBytes.isEmpty && (memory.processBytes ?? .max) > 1 << 20)
+        let byHand = try await Model.load(storiesPath, placement: Placement.byCounts([("cpu", 5)]))
+        #expect(try byHand.memory.planned == nil)
+        model.close()
+        _ = try await failure(.invalidArgument) { _ = try model.memory }
+    }
+
+    @Test func theSpeedOfADriveIsMeasured() async throws {
+        try await temporary { folder in
+            let file = folder.appending(path: "bytes")
+            try Data(count: 1 << 20).write(to: file)
+            do {
+                #expect(try await Node.measureDisk(file) > 0)
+            } catch let error as SkulkError {
+                // Not every file system has a drive.
+                #expect(error.kind == .fileIo && error.hint != nil)
+            }
+            for wrong in [folder, folder.appending(path: "missing")] {
+                _ = try await failure(.fileIo) { _ = try await Node.measureDisk(wrong) }
+            }
+        }
+    }
+
+    @Test func whatFactsAddUpToIsKnown() async throws {
+        var card = try #require(try CardLibrary().card("mlx-community/DeepSeek-V3.1-4bit"))
+        #expect(try #require(try card.parameters) / 1_000_000_000 == 671)
+        let size = Double(try #require(try card.sizeByFacts))
+        #expect(abs(size / Double(card.storageSize.inBytes) - 1) < 0.1)
+        #expect(try card.factFindings.isEmpty)
+        card.storageSize.inBytes *= 10
+        let fault = try #require(try card.factFindings.first)
+        #expect(fault.field == "facts" && !fault.found.isEmpty && !fault.allowed.isEmpty)
+        #expect(try card.parameters == nil && card.sizeByFacts == nil)
+        card.facts = nil
+        #expect(try card.parameters == nil && card.factFindings.isEmpty)
+        card.nLayers = 0
+        _ = try await failure(.cardInvalid) { _ = try card.parameters }
+    }
+
     @Test func whatDoesNotFitSaysWhy() async throws {
         let card = try #require(try CardLibrary().card("mlx-community/DeepSeek-V3.1-8bit"))
         let tiny = Node(id: "tiny", backends: ["skulk-cpu"], memory: NodeMemory(ramTotal: 1 << 30, ramAvailable: 1 << 29))
@@ -131,6 +221,22 @@ import Testing
             nodes: mesh.nodes,
             links: [Link(source: "a", sink: "b", kind: .rdma(Rdma(sourceIface: "x", sinkIface: "y")))])
         #expect(try Cluster.fromJson(linked.toJson()) == linked)
+        let gpu = Accelerator(
+            vendor: .amd, name: "x", bytesPerSecond: 5e11, operationsPerSecond: 1e13, layerSeconds: 2e-5,
+            roundTripSeconds: 3e-5)
+        let told = Cluster(nodes: [Node(id: "a", bytesPerSecond: 1e9, layerSeconds: 1e-5, accelerators: [gpu])])
+        let again = try Cluster.fromJson(told.toJson())
+        #expect(again == told && again.nodes[0].layerSeconds == 1e-5)
+        #expect(again.nodes[0].accelerators[0].roundTripSeconds == 3e-5)
+        let card = try ModelCard.fromCheckpoint(storiesPath)
+        let wrong = [
+            "layer_seconds": Node(id: "a", layerSeconds: -1),
+            "round_trip_seconds": Node(id: "a", accelerators: [Accelerator(roundTripSeconds: 1e9)]),
+        ]
+        for (field, node) in wrong {
+            let error = try await failure(.invalidArgument) { _ = try await plan(card, on: Cluster(nodes: [node])) }
+            #expect(error.context["field"] == field)
+        }
         _ = try await failure(.invalidArgument) { _ = try Cluster.fromJson("{}") }
     }
 
