@@ -244,7 +244,9 @@ impl<'a> Group<'a> {
                 std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
             };
             for seat in own {
-                found.extend(widths().map(|width| self.side_by_side(seat, &all, width)));
+                for evenly in [false, true] {
+                    found.extend(widths().map(|width| self.side_by_side(seat, &all, width, evenly)));
+                }
             }
         }
         self.complete(found)
@@ -339,16 +341,26 @@ impl<'a> Group<'a> {
         self.arranged_with(Some((processor, problem.weights_within(processor, bytes))), stages, owners, words)
     }
 
-    fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
+    /// Each layer's experts on so many devices. These give to each layer what is left of their memory, the first ones most,
+    /// or, `evenly`, as much as to those that follow.
+    fn side_by_side(
+        &self,
+        seat: usize,
+        reached: &[usize],
+        width: usize,
+        evenly: bool,
+    ) -> Option<Arrangement> {
         let (order, mut rooms) = self.beside_attention(seat, reached)?;
         let layers = &self.problem.inventory.layers;
-        let rate = |at: usize| self.problem.seats[order[at]].rate;
+        let rates: Vec<f64> = order.iter().map(|&seat| self.problem.seats[seat].rate).collect();
         let mut owners = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
             let (n, each) = layer.blocks();
             let each = self.problem.charged(&self.seats, each);
+            let shared_by = if evenly { (layers.len() - at) as u64 } else { 1 };
             let slots = |room: &Room| {
-                usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
+                let slots = room.bytes.checked_div(each).unwrap_or(u64::MAX).div_ceil(shared_by);
+                usize::try_from(slots).unwrap_or(n).min(n)
             };
             // As many devices as asked for, and more only where these have too little room.
             let mut chosen = Vec::new();
@@ -362,20 +374,7 @@ impl<'a> Group<'a> {
                     break;
                 }
             }
-            if room < n {
-                return None;
-            }
-            let total: f64 = chosen.iter().map(|(index, _)| rate(*index)).sum();
-            let mut shares: Vec<usize> = chosen
-                .iter()
-                .map(|&(index, free)| ((n as f64 * rate(index) / total) as usize).min(free))
-                .collect();
-            let mut left = n - shares.iter().sum::<usize>().min(n);
-            for (share, (_, free)) in shares.iter_mut().zip(&chosen) {
-                let more = left.min(free - *share);
-                *share += more;
-                left -= more;
-            }
+            let shares = in_proportion(n, &chosen, &rates)?;
             let mut start = 0;
             for (&(index, _), share) in chosen.iter().zip(shares).filter(|(_, share)| *share > 0) {
                 rooms[index].bytes = rooms[index].bytes.saturating_sub(each.saturating_mul(share as u64));
@@ -517,6 +516,32 @@ impl<'a> Group<'a> {
         arrangement.estimate = self.problem.costs().estimate(&seats, stages, owners)?;
         Some(arrangement)
     }
+}
+
+/// Shares of `n` experts of devices, each with room for so many, in proportion to their rates: what one lacks room for goes
+/// to the others likewise. `None` where there is too little.
+fn in_proportion(n: usize, devices: &[(usize, usize)], rates: &[f64]) -> Option<Vec<usize>> {
+    let mut shares = vec![0; devices.len()];
+    let mut left = n;
+    // Those that are short of room for their share first.
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    let per_rate = |at: &usize| devices[*at].1 as f64 / rates[devices[*at].0];
+    order.sort_by(|a, b| per_rate(a).total_cmp(&per_rate(b)));
+    let mut total: f64 = devices.iter().map(|(at, _)| rates[*at]).sum();
+    for at in order {
+        let (device, room) = devices[at];
+        let share = left as f64 * rates[device] / total;
+        shares[at] = (share.round() as usize).min(room).min(left);
+        left -= shares[at];
+        total -= rates[device];
+    }
+    // What rounding left over.
+    for (share, (_, room)) in shares.iter_mut().zip(devices) {
+        let more = left.min(room - *share);
+        *share += more;
+        left -= more;
+    }
+    (left == 0).then_some(shares)
 }
 
 /// Without the layers of which everything is where their attention is.
