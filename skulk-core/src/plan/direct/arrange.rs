@@ -164,7 +164,7 @@ impl<'a> Group<'a> {
     }
 
     /// The nodes that can coordinate, the fastest first.
-    fn coordinators(&self) -> Vec<usize> {
+    pub(super) fn coordinators(&self) -> Vec<usize> {
         let mut nodes = Vec::new();
         let mut seen = vec![false; self.problem.ids.len()];
         for &seat in &self.seats {
@@ -311,10 +311,21 @@ impl<'a> Group<'a> {
         let (order, rooms) = self.beside_attention(seat, reached)?;
         let coordinator = self.problem.seats[seat].node;
         let ranges = self.model.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let stages = [(seat, 0..self.problem.inventory.layers.len())];
+        self.row(seat, self.owners(&stages, &order, &ranges))
+    }
+
+    /// Attention on one device, and these owners.
+    pub(super) fn row(&self, seat: usize, owners: Vec<Owner>) -> Option<Arrangement> {
         let stages = vec![(seat, 0..self.problem.inventory.layers.len())];
-        let owners = self.owners(&stages, &order, &ranges);
+        let owners = without_own(&stages, owners);
         let words = format!("attention on one device, {}", on_others(&owners, seat));
         self.arranged(stages, owners, words)
+    }
+
+    /// The first layer of a part of whole layers, or of attention.
+    pub(super) fn first_layer(&self, part: usize) -> usize {
+        self.model.cuts[part]
     }
 
     fn partly_on_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
@@ -480,7 +491,7 @@ impl<'a> Group<'a> {
         without_own(stages, owners)
     }
 
-    fn arranged(
+    pub(super) fn arranged(
         &self,
         stages: Vec<(usize, Range<usize>)>,
         owners: Vec<Owner>,

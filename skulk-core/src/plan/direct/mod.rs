@@ -16,6 +16,7 @@ mod fixed;
 mod outcome;
 mod problem;
 mod replicas;
+mod runs;
 pub(super) mod seats;
 mod sets;
 mod speculation;

@@ -67,12 +67,18 @@ impl Group<'_> {
         if self.seats.len() > SETS || !self.problem.fixed.seats.is_empty() {
             return None;
         }
+        let seconds = |best: &Option<Arrangement>| {
+            best.as_ref().or(known).map_or(f64::INFINITY, |best| best.estimate.seconds())
+        };
         let mut best: Option<Arrangement> = None;
+        for coordinator in self.coordinators() {
+            let found = self.in_runs(coordinator, seconds(&best));
+            best = found.into_iter().chain(best).min_by(Arrangement::faster);
+        }
         // Of many first: what they are compared with is soon fast.
         for set in (1usize..(1 << self.seats.len()) - 1).rev() {
             let group = self.only(set);
-            let least = best.as_ref().or(known).map_or(f64::INFINITY, |best| best.estimate.seconds());
-            if !group.may_hold() || group.least_seconds() > least {
+            if !group.may_hold() || group.least_seconds() > seconds(&best) {
                 continue;
             }
             let found = group.search(usize::MAX).into_iter().min_by(Arrangement::faster);
