@@ -14,8 +14,11 @@
 //! there is; so more memory never ends a fit. The largest first, and side by side, is tried where something fits.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::{Range, RangeInclusive};
+use std::rc::Rc;
 
+use super::COORDINATORS;
 use super::around::Pin;
 use super::cost::Owner;
 use super::disk::OnDisk;
@@ -26,7 +29,7 @@ use super::seats::Seat;
 use crate::plan::report::Estimate;
 
 /// All of the room that a device has beside layers that are fixed on it.
-const QUARTERS: u64 = 4;
+pub(super) const QUARTERS: u64 = 4;
 
 /// A way to place the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,8 +46,13 @@ pub(super) struct Arrangement {
 
 impl Arrangement {
     /// Less is better: faster, and of equally fast ones that of fewer devices.
-    pub(super) fn rank(&self) -> (f64, usize) {
+    fn rank(&self) -> (f64, usize) {
         (self.estimate.seconds(), self.stages.len() + self.owners.len())
+    }
+
+    /// How this one compares to another: less is faster.
+    pub(super) fn faster(&self, other: &Self) -> Ordering {
+        self.rank().partial_cmp(&other.rank()).unwrap_or(Ordering::Equal)
     }
 
     /// All devices, as they are when they run this.
@@ -70,12 +78,23 @@ impl Arrangement {
 
 /// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the fastest, the
 /// way there included.
-struct Reached {
-    all: Vec<usize>,
+pub(super) struct Reached {
+    pub(super) all: Vec<usize>,
     /// Those that may hold attention.
-    with_attention: Vec<usize>,
+    pub(super) with_attention: Vec<usize>,
     /// Of these the coordinator's own.
-    own: Vec<usize>,
+    pub(super) own: Vec<usize>,
+}
+
+/// The model in parts, as a group's devices take them.
+pub(super) struct Model {
+    pub(super) whole: Parts,
+    pub(super) attention: Parts,
+    /// Of `whole` and `attention`, the first layer of each part, and the number of layers.
+    cuts: Vec<usize>,
+    pub(super) experts: Parts,
+    /// Of `experts`, the ends of layers.
+    blocks: Vec<usize>,
 }
 
 /// A group of seats that can work together.
@@ -87,13 +106,7 @@ pub(super) struct Group<'a> {
     pub(super) wide: bool,
     /// How much of its memory each device counts.
     pub(super) scale: f64,
-    pub(super) whole: Parts,
-    pub(super) attention: Parts,
-    /// Of `whole` and `attention`, the first layer of each part, and the number of layers.
-    cuts: Vec<usize>,
-    pub(super) experts: Parts,
-    /// Of `experts`, the ends of layers.
-    blocks: Vec<usize>,
+    pub(super) model: Rc<Model>,
     /// Devices have room for what is fixed there.
     holds_fixed: bool,
 }
@@ -112,7 +125,42 @@ impl<'a> Group<'a> {
         });
         let blocks = blocks.collect();
         let holds_fixed = problem.holds_fixed(scale, None);
-        Self { problem, seats, wide, scale, whole, attention, cuts, experts, blocks, holds_fixed }
+        let model = Rc::new(Model { whole, attention, cuts, experts, blocks });
+        Self { problem, seats, wide, scale, model, holds_fixed }
+    }
+
+    /// The same of some seats, by the bits of their places.
+    pub(super) fn only(&self, set: usize) -> Self {
+        let seats = self.seats.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+        Self { seats: seats.map(|(_, seat)| *seat).collect(), model: self.model.clone(), ..*self }
+    }
+
+    /// What fits around so many coordinators at most.
+    pub(super) fn search(&self, most: usize) -> Vec<Arrangement> {
+        let mut found: Vec<Arrangement> = Vec::new();
+        let mut add = |more: Vec<Arrangement>| {
+            for arrangement in more {
+                if !found.iter().any(|other| other.is_same(&arrangement)) {
+                    found.push(arrangement);
+                }
+            }
+        };
+        let coordinators = self.coordinators();
+        let mut fits = false;
+        for (at, &coordinator) in coordinators.iter().take(most).enumerate() {
+            if at >= COORDINATORS && fits {
+                break;
+            }
+            let around = self.around(coordinator, at < COORDINATORS);
+            fits |= !around.is_empty();
+            add(around);
+        }
+        let first = coordinators.iter().take(COORDINATORS);
+        match fits {
+            true => first.for_each(|&it| add(self.faster_around(it))),
+            false => first.for_each(|&it| add(self.in_any_order(it))),
+        }
+        found
     }
 
     /// The nodes that can coordinate, the fastest first.
@@ -130,7 +178,7 @@ impl<'a> Group<'a> {
     }
 
     /// The seats that a coordinator reaches.
-    fn reached(&self, coordinator: usize) -> Reached {
+    pub(super) fn reached(&self, coordinator: usize) -> Reached {
         let problem = self.problem;
         let node = |seat: &usize| problem.seats[*seat].node;
         let reaches = |seat: &&usize| {
@@ -163,7 +211,7 @@ impl<'a> Group<'a> {
 
     /// The ways around a coordinator that decide whether something fits, in a fixed order. Attention over
     /// several devices, which takes longest to try, only if it `may_spread`.
-    pub(super) fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
+    fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
         let Reached { all, with_attention, own } = self.reached(coordinator);
         let growths = self.growths();
         let whole = |growth| self.whole_layers(&with_attention, coordinator, growth);
@@ -182,7 +230,7 @@ impl<'a> Group<'a> {
     }
 
     /// Further ways around a coordinator, which may be faster where something fits.
-    pub(super) fn faster_around(&self, coordinator: usize) -> Vec<Arrangement> {
+    fn faster_around(&self, coordinator: usize) -> Vec<Arrangement> {
         let problem = self.problem;
         let Reached { all, with_attention: mut largest, own } = self.reached(coordinator);
         let bytes = |seat: &usize| std::cmp::Reverse(problem.room(*seat, self.scale).bytes);
@@ -196,14 +244,16 @@ impl<'a> Group<'a> {
                 std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
             };
             for seat in own {
-                found.extend(widths().map(|width| self.side_by_side(seat, &all, width)));
+                for evenly in [false, true] {
+                    found.extend(widths().map(|width| self.side_by_side(seat, &all, width, evenly)));
+                }
             }
         }
         self.complete(found)
     }
 
     /// Those that use the nodes that must be used, and enough of them.
-    fn complete(&self, found: Vec<Option<Arrangement>>) -> Vec<Arrangement> {
+    pub(super) fn complete(&self, found: Vec<Option<Arrangement>>) -> Vec<Arrangement> {
         let complete = |arrangement: &Arrangement| {
             let used = arrangement.nodes(self.problem);
             used.len() >= self.problem.request.min_nodes
@@ -218,12 +268,17 @@ impl<'a> Group<'a> {
         self.problem.request.min_nodes.max(required.len() + usize::from(!required.contains(&coordinator)))
     }
 
-    fn rooms<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
+    pub(super) fn rooms<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
         seats.iter().map(|&seat| self.problem.room(seat, self.scale))
     }
 
-    fn whole_layers(&self, order: &[usize], coordinator: usize, growth: u64) -> Option<Arrangement> {
-        let stages = self.stages(&self.whole, order, self.least_nodes(coordinator), growth)?;
+    pub(super) fn whole_layers(
+        &self,
+        order: &[usize],
+        coordinator: usize,
+        growth: u64,
+    ) -> Option<Arrangement> {
+        let stages = self.stages(&self.model.whole, order, self.least_nodes(coordinator), growth)?;
         if self.problem.seats[stages.first()?.0].node != coordinator {
             return None;
         }
@@ -235,13 +290,13 @@ impl<'a> Group<'a> {
     }
 
     /// What is left of the coordinator's device beside all attention, and the others.
-    fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
+    pub(super) fn beside_attention(&self, seat: usize, reached: &[usize]) -> Option<(Vec<usize>, Vec<Room>)> {
         if self.problem.fixed.stages.iter().any(|(fixed, _)| *fixed != seat) {
             return None;
         }
         let mut own = self.problem.room(seat, self.scale);
-        own.bytes = own.bytes.checked_sub(self.attention.bytes(&(0..self.attention.len())))?;
-        own.bytes = self.experts.whole_within(own.bytes, &self.blocks);
+        own.bytes = own.bytes.checked_sub(self.model.attention.bytes(&(0..self.model.attention.len())))?;
+        own.bytes = self.model.experts.whole_within(own.bytes, &self.model.blocks);
         // Beside its accelerator, a node's processor computes; another of its accelerators does not.
         let may = |other: &usize| {
             let (own, other) = (&self.problem.seats[seat], &self.problem.seats[*other]);
@@ -252,14 +307,25 @@ impl<'a> Group<'a> {
         Some(([vec![seat], others].concat(), rooms))
     }
 
-    fn in_a_row(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
+    pub(super) fn in_a_row(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
         let (order, rooms) = self.beside_attention(seat, reached)?;
         let coordinator = self.problem.seats[seat].node;
-        let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let ranges = self.model.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let stages = [(seat, 0..self.problem.inventory.layers.len())];
+        self.row(seat, self.owners(&stages, &order, &ranges))
+    }
+
+    /// Attention on one device, and these owners.
+    pub(super) fn row(&self, seat: usize, owners: Vec<Owner>) -> Option<Arrangement> {
         let stages = vec![(seat, 0..self.problem.inventory.layers.len())];
-        let owners = self.owners(&stages, &order, &ranges);
+        let owners = without_own(&stages, owners);
         let words = format!("attention on one device, {}", on_others(&owners, seat));
         self.arranged(stages, owners, words)
+    }
+
+    /// The first layer of a part of whole layers, or of attention.
+    pub(super) fn first_layer(&self, part: usize) -> usize {
+        self.model.cuts[part]
     }
 
     fn partly_on_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
@@ -274,28 +340,38 @@ impl<'a> Group<'a> {
             return None;
         }
         // Beside attention blocks need not be whole, and those that are fixed there may stay on disk, too.
-        let attention = self.attention.bytes(&(0..self.attention.len()));
+        let attention = self.model.attention.bytes(&(0..self.model.attention.len()));
         let beside = if processor == seat { attention } else { 0 };
         let bytes = problem.room_in_all(processor, self.scale).checked_sub(beside)?;
         order.push(processor);
         rooms.push(Room { bytes: u64::MAX, ..room });
-        let ranges = self.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
+        let ranges = self.model.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
         let stages = vec![(seat, 0..problem.inventory.layers.len())];
         let owners = self.owners(&stages, &order, &ranges);
         let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
         self.arranged_with(Some((processor, problem.weights_within(processor, bytes))), stages, owners, words)
     }
 
-    fn side_by_side(&self, seat: usize, reached: &[usize], width: usize) -> Option<Arrangement> {
+    /// Each layer's experts on so many devices. These give to each layer what is left of their memory, the first ones most,
+    /// or, `evenly`, as much as to those that follow.
+    fn side_by_side(
+        &self,
+        seat: usize,
+        reached: &[usize],
+        width: usize,
+        evenly: bool,
+    ) -> Option<Arrangement> {
         let (order, mut rooms) = self.beside_attention(seat, reached)?;
         let layers = &self.problem.inventory.layers;
-        let rate = |at: usize| self.problem.seats[order[at]].rate;
+        let rates: Vec<f64> = order.iter().map(|&seat| self.problem.seats[seat].rate).collect();
         let mut owners = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
             let (n, each) = layer.blocks();
             let each = self.problem.charged(&self.seats, each);
+            let shared_by = if evenly { (layers.len() - at) as u64 } else { 1 };
             let slots = |room: &Room| {
-                usize::try_from(room.bytes.checked_div(each).unwrap_or(u64::MAX)).unwrap_or(n).min(n)
+                let slots = room.bytes.checked_div(each).unwrap_or(u64::MAX).div_ceil(shared_by);
+                usize::try_from(slots).unwrap_or(n).min(n)
             };
             // As many devices as asked for, and more only where these have too little room.
             let mut chosen = Vec::new();
@@ -309,20 +385,7 @@ impl<'a> Group<'a> {
                     break;
                 }
             }
-            if room < n {
-                return None;
-            }
-            let total: f64 = chosen.iter().map(|(index, _)| rate(*index)).sum();
-            let mut shares: Vec<usize> = chosen
-                .iter()
-                .map(|&(index, free)| ((n as f64 * rate(index) / total) as usize).min(free))
-                .collect();
-            let mut left = n - shares.iter().sum::<usize>().min(n);
-            for (share, (_, free)) in shares.iter_mut().zip(&chosen) {
-                let more = left.min(free - *share);
-                *share += more;
-                left -= more;
-            }
+            let shares = in_proportion(n, &chosen, &rates)?;
             let mut start = 0;
             for (&(index, _), share) in chosen.iter().zip(shares).filter(|(_, share)| *share > 0) {
                 rooms[index].bytes = rooms[index].bytes.saturating_sub(each.saturating_mul(share as u64));
@@ -336,14 +399,14 @@ impl<'a> Group<'a> {
         self.arranged(stages, owners, words)
     }
 
-    fn attention_over(
+    pub(super) fn attention_over(
         &self,
         order: &[usize],
         reached: &[usize],
         coordinator: usize,
         growth: u64,
     ) -> Option<Arrangement> {
-        let stages = self.stages(&self.attention, order, 1, growth)?;
+        let stages = self.stages(&self.model.attention, order, 1, growth)?;
         if stages.len() < 2 || self.problem.seats[stages[0].0].node != coordinator {
             return None;
         }
@@ -360,7 +423,7 @@ impl<'a> Group<'a> {
         let mut used: Vec<usize> = stages.iter().map(|(seat, _)| problem.seats[*seat].node).collect();
         used.sort_unstable();
         used.dedup();
-        let ranges = self.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
+        let ranges = self.model.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
         let owners = self.owners(&stages, &others, &ranges);
         let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));
         self.arranged(stages, owners, words)
@@ -380,7 +443,7 @@ impl<'a> Group<'a> {
             parts.fill(self.rooms(order), Vec::new(), nodes)?.into_iter().enumerate().collect()
         } else {
             let rooms: Vec<Room> = self.rooms(order).collect();
-            let part = |layer: usize| self.cuts.partition_point(|&cut| cut < layer);
+            let part = |layer: usize| self.model.cuts.partition_point(|&cut| cut < layer);
             let pin = |(seat, layers): &(usize, Range<usize>)| {
                 let at = order.iter().position(|it| it == seat)?;
                 let own = part(layers.start)..part(layers.end);
@@ -392,7 +455,10 @@ impl<'a> Group<'a> {
             parts.fill_around(&rooms, &pins?, nodes)?
         };
         let used = ranges.into_iter().filter(|(_, parts)| !parts.is_empty());
-        Some(used.map(|(at, parts)| (order[at], self.cuts[parts.start]..self.cuts[parts.end])).collect())
+        Some(
+            used.map(|(at, parts)| (order[at], self.model.cuts[parts.start]..self.model.cuts[parts.end]))
+                .collect(),
+        )
     }
 
     /// How many quarters of the room beside fixed layers are tried for their neighbours.
@@ -425,7 +491,7 @@ impl<'a> Group<'a> {
         without_own(stages, owners)
     }
 
-    fn arranged(
+    pub(super) fn arranged(
         &self,
         stages: Vec<(usize, Range<usize>)>,
         owners: Vec<Owner>,
@@ -461,6 +527,32 @@ impl<'a> Group<'a> {
         arrangement.estimate = self.problem.costs().estimate(&seats, stages, owners)?;
         Some(arrangement)
     }
+}
+
+/// Shares of `n` experts of devices, each with room for so many, in proportion to their rates: what one lacks room for goes
+/// to the others likewise. `None` where there is too little.
+fn in_proportion(n: usize, devices: &[(usize, usize)], rates: &[f64]) -> Option<Vec<usize>> {
+    let mut shares = vec![0; devices.len()];
+    let mut left = n;
+    // Those that are short of room for their share first.
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    let per_rate = |at: &usize| devices[*at].1 as f64 / rates[devices[*at].0];
+    order.sort_by(|a, b| per_rate(a).total_cmp(&per_rate(b)));
+    let mut total: f64 = devices.iter().map(|(at, _)| rates[*at]).sum();
+    for at in order {
+        let (device, room) = devices[at];
+        let share = left as f64 * rates[device] / total;
+        shares[at] = (share.round() as usize).min(room).min(left);
+        left -= shares[at];
+        total -= rates[device];
+    }
+    // What rounding left over.
+    for (share, (_, room)) in shares.iter_mut().zip(devices) {
+        let more = left.min(room - *share);
+        *share += more;
+        left -= more;
+    }
+    (left == 0).then_some(shares)
 }
 
 /// Without the layers of which everything is where their attention is.

@@ -233,6 +233,19 @@ impl Costs<'_> {
         Some(estimate)
     }
 
+    /// What a token of each session takes for a layer with its attention on a device, and its block there or with owners.
+    pub(super) fn layer(&self, seats: &[Seat], home: usize, at: usize, owners: &[Owner]) -> Option<f64> {
+        let (seat, layer) = (&seats[home], &self.inventory.layers[at]);
+        let block = match owners {
+            [] => self.experts(seat, layer, layer.n_experts),
+            owners => {
+                let (reading, waiting) = self.owners(seats, seat, layer, owners, self.sessions)?;
+                reading + waiting
+            }
+        };
+        Some(self.attention(seat, layer) + self.shared(seat, layer) + block)
+    }
+
     /// Seconds that the slowest owner of a layer is expected to compute, and beyond that seconds until all that are
     /// asked have answered.
     fn owners(

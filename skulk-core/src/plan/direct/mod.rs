@@ -16,7 +16,9 @@ mod fixed;
 mod outcome;
 mod problem;
 mod replicas;
+mod runs;
 pub(super) mod seats;
+mod sets;
 mod speculation;
 mod ways;
 
@@ -111,33 +113,18 @@ struct Found {
 /// Tries arrangements, memory counting `scale` times, around so many coordinators at most.
 fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
     let mut found: Vec<Arrangement> = Vec::new();
-    let mut add = |more: Vec<Arrangement>| {
-        for arrangement in more {
-            if !found.iter().any(|other| other.is_same(&arrangement)) {
-                found.push(arrangement);
-            }
-        }
-    };
     let has_fixed = |seats: &[usize]| problem.fixed.seats.iter().all(|seat| seats.contains(seat));
     let groups = problem.groups().into_iter().filter(|(seats, _)| has_fixed(seats));
     for (seats, wide) in groups {
         let group = Group::new(problem, seats, wide, scale);
-        let coordinators = group.coordinators();
-        let mut fits = false;
-        for (at, &coordinator) in coordinators.iter().take(most).enumerate() {
-            if at >= COORDINATORS && fits {
-                break;
-            }
-            let around = group.around(coordinator, at < COORDINATORS);
-            fits |= !around.is_empty();
-            add(around);
-        }
-        if fits {
-            coordinators.iter().take(COORDINATORS).for_each(|&it| add(group.faster_around(it)));
-        }
+        let these = group.search(most);
+        let known = these.iter().min_by(|a, b| a.faster(b));
+        let of_some = group.of_sets(known);
+        found.extend(these);
+        found.extend(of_some);
     }
     // Stable: of equals the one tried first.
-    found.sort_by(|a, b| a.rank().partial_cmp(&b.rank()).unwrap_or(std::cmp::Ordering::Equal));
+    found.sort_by(Arrangement::faster);
     let mut found = found.into_iter();
     Found { best: found.next(), others: found.collect() }
 }
@@ -239,5 +226,7 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 mod accuracy;
 #[cfg(test)]
 mod by_hand;
+#[cfg(test)]
+mod monotone;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,286 @@
+//! What is more or quicker never makes a plan worse: more memory, quicker devices, disks and links, more devices, more
+//! nodes.
+
+use std::fmt;
+
+use proptest::prelude::*;
+
+use super::tests::{card, memory_node};
+use crate::card::ModelCard;
+use crate::plan::{
+    Accelerator, Cluster, Inventory, Link, LinkSpeed, Node, NodeId, Planner, Request, Role, Vendor,
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A card of an accelerator with so many GiB that reads so many gigabytes a second.
+fn accelerator(at: usize, gib: u64, rate: u64) -> Accelerator {
+    Accelerator::new(Vendor::Nvidia)
+        .name("GPU")
+        .backend(format!("skulk-wgpu-vulkan:{at}"))
+        .vram_total_bytes(gib * GIB)
+        .vram_used_bytes(0)
+        .bytes_per_second(rate as f64 * 1e9)
+        .operations_per_second(rate as f64 * 1e11)
+}
+
+fn with_accelerator(mut node: Node, gib: u64, rate: u64) -> Node {
+    let it = accelerator(node.accelerators.len(), gib, rate);
+    if let Some(tags) = &mut node.backends {
+        tags.extend(it.backend.clone());
+    }
+    node.accelerator(it)
+}
+
+/// What a node is made of: memory, what it reads a second, what its disk does, its role, accelerators.
+type Made = (u64, u64, u64, usize, Vec<(u64, u64)>);
+
+fn made() -> impl Strategy<Value = Made> {
+    let accelerators = prop::collection::vec((2u64..26, 100u64..2000), 0..3);
+    (1u64..40, 5u64..300, 1u64..14, 0usize..10, accelerators)
+}
+
+fn node(id: &str, (gib, rate, disk, role, accelerators): Made) -> Node {
+    let node =
+        memory_node(id, gib).bytes_per_second(rate as f64 * 1e9).operations_per_second(rate as f64 * 1e10);
+    let node = node.disk_bytes_per_second(disk as f64 * 1e9);
+    let node = match role {
+        0 | 1 => node.role(Role::FfnOnly),
+        2 => node.role(Role::Management),
+        _ => node,
+    };
+    let accelerators = accelerators.into_iter().take(if role < 5 { 0 } else { 2 });
+    accelerators.fold(node, |node, (gib, rate)| with_accelerator(node, gib, rate))
+}
+
+fn speed((trip, bytes): (u64, u64)) -> LinkSpeed {
+    LinkSpeed::new(trip as f64 * 1e-5, bytes as f64 * 1e8)
+}
+
+/// Clusters of up to `most` nodes, each linked with all or with some, by links of different speeds.
+fn clusters(most: usize) -> impl Strategy<Value = Cluster> {
+    let link = (1u64..200, 1u64..100, 0usize..8);
+    (
+        prop::collection::vec(made(), 1..=most),
+        prop::collection::vec(link, most * most),
+        0usize..3,
+        (1u64..200, 1u64..100),
+    )
+        .prop_map(move |(nodes, links, kind, mesh)| {
+            let nodes: Vec<Node> =
+                nodes.into_iter().enumerate().map(|(at, it)| node(&format!("n{at}"), it)).collect();
+            if kind == 0 {
+                return Cluster::mesh(nodes, speed(mesh));
+            }
+            let n = nodes.len();
+            let pairs = (0..n).flat_map(|a| (0..a).map(move |b| (a, b)));
+            let links = pairs.filter(|(a, b)| kind == 1 || links[a * most + b].2 > 1).flat_map(|(a, b)| {
+                let (trip, bytes, _) = links[a * most + b];
+                let id = |at: usize| nodes[at].id.clone();
+                let link = |a, b| Link::socket(id(a), id(b), "").speed(speed((trip, bytes)));
+                [link(a, b), link(b, a)]
+            });
+            let links = links.collect();
+            Cluster::new(nodes, links)
+        })
+}
+
+fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
+    (1u64..60, 1usize..40, 0usize..20, 0usize..40).prop_map(|(gib, layers, experts, joined)| {
+        if experts < 7 {
+            return (card(gib, layers), None);
+        }
+        let expert = gib * GIB / (layers * experts) as u64;
+        let used = (experts / 4).max(1);
+        let mut inventory =
+            Inventory::of_experts(layers, expert / 3, expert / 7, (experts, used), expert, 2048);
+        // The last layers use others' keys and values.
+        inventory.layers.iter_mut().rev().take(joined / 2).for_each(|layer| layer.joined = true);
+        let mut card = card(0, layers);
+        card.storage_size.in_bytes = inventory.weights();
+        (card, Some(inventory))
+    })
+}
+
+/// One thing that is better.
+#[derive(Debug, Clone)]
+enum Change {
+    /// Bytes of main memory of a node.
+    Memory(usize, u64),
+    /// Bytes of an accelerator.
+    Accelerator(usize, u64),
+    /// A node's processor is so many times as fast.
+    Processor(usize, f64),
+    /// A node's accelerators are.
+    Accelerators(usize, f64),
+    Disk(usize, f64),
+    /// All links have so many times the bytes a second, and so much less of a round trip.
+    Links(f64, f64),
+    /// One node's links have.
+    LinksOf(usize, f64, f64),
+    Device(usize, u64, u64),
+    Node(Made, (u64, u64)),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Memory(..) => "memory",
+            Self::Accelerator(..) => "vram",
+            Self::Processor(..) => "processor",
+            Self::Accelerators(..) => "accelerators",
+            Self::Disk(..) => "disk",
+            Self::Links(..) => "links",
+            Self::LinksOf(..) => "links-of",
+            Self::Device(..) => "device",
+            Self::Node(..) => "node",
+        };
+        f.write_str(name)
+    }
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let by = || 1.0f64..8.0;
+    prop_oneof![
+        (0usize..9, 1u64..(32 * GIB)).prop_map(|(at, by)| Change::Memory(at, by)),
+        (0usize..9, 1u64..(32 * GIB)).prop_map(|(at, by)| Change::Accelerator(at, by)),
+        (0usize..9, by()).prop_map(|(at, by)| Change::Processor(at, by)),
+        (0usize..9, by()).prop_map(|(at, by)| Change::Accelerators(at, by)),
+        (0usize..9, by()).prop_map(|(at, by)| Change::Disk(at, by)),
+        (by(), by()).prop_map(|(a, b)| Change::Links(a, b)),
+        (0usize..9, by(), by()).prop_map(|(at, a, b)| Change::LinksOf(at, a, b)),
+        (0usize..9, 2u64..26, 100u64..2000).prop_map(|(at, gib, rate)| Change::Device(at, gib, rate)),
+        (made(), (1u64..200, 1u64..100)).prop_map(|(made, speed)| Change::Node(made, speed)),
+    ]
+}
+
+fn quicker(speed: &mut LinkSpeed, bytes: f64, trip: f64) {
+    speed.bytes_per_second *= bytes;
+    speed.round_trip_seconds /= trip;
+}
+
+fn changed(cluster: &Cluster, change: &Change) -> Cluster {
+    let mut better = cluster.clone();
+    let n = better.nodes.len();
+    let times = |rate: &mut Option<f64>, by: f64| *rate = rate.map(|rate| rate * by);
+    match change {
+        Change::Memory(at, by) => {
+            let memory = better.nodes[at % n].memory.as_mut().unwrap();
+            memory.ram_total += 2 * by;
+            memory.ram_available += by;
+        }
+        Change::Accelerator(at, by) => {
+            let total =
+                better.nodes[at % n].accelerators.iter_mut().find_map(|it| it.vram_total_bytes.as_mut());
+            total.into_iter().for_each(|it| *it += by);
+        }
+        Change::Processor(at, by) => {
+            let node = &mut better.nodes[at % n];
+            times(&mut node.bytes_per_second, *by);
+            times(&mut node.operations_per_second, *by);
+        }
+        Change::Accelerators(at, by) => {
+            for it in &mut better.nodes[at % n].accelerators {
+                times(&mut it.bytes_per_second, *by);
+                times(&mut it.operations_per_second, *by);
+            }
+        }
+        Change::Disk(at, by) => times(&mut better.nodes[at % n].disk_bytes_per_second, *by),
+        Change::Links(bytes, trip) => {
+            better.mesh.iter_mut().for_each(|it| quicker(it, *bytes, *trip));
+            better
+                .links
+                .iter_mut()
+                .filter_map(|it| it.speed.as_mut())
+                .for_each(|it| quicker(it, *bytes, *trip));
+        }
+        Change::LinksOf(at, bytes, trip) => {
+            let id = better.nodes[at % n].id.clone();
+            let own = better.links.iter_mut().filter(|it| it.source == id || it.sink == id);
+            own.filter_map(|it| it.speed.as_mut()).for_each(|it| quicker(it, *bytes, *trip));
+        }
+        Change::Device(at, gib, rate) => {
+            let at = at % n;
+            better.nodes[at] = with_accelerator(better.nodes[at].clone(), *gib, *rate);
+        }
+        Change::Node(made, own) => {
+            let id = NodeId::new("a-new-one");
+            if better.mesh.is_none() {
+                let both = |other: &Node| {
+                    let link =
+                        |a: &NodeId, b: &NodeId| Link::socket(a.clone(), b.clone(), "").speed(speed(*own));
+                    [link(&id, &other.id), link(&other.id, &id)]
+                };
+                let links: Vec<Link> = better.nodes.iter().flat_map(both).collect();
+                better.links.extend(links);
+            }
+            better.nodes.push(node(id.as_str(), made.clone()));
+        }
+    }
+    better
+}
+
+fn seconds(card: &ModelCard, cluster: &Cluster, request: &Request) -> Option<(f64, String)> {
+    let placement = Planner::plan(card, cluster, request).ok()?;
+    let report = placement.report().unwrap();
+    Some((report.estimate.unwrap().seconds(), report.candidates[0].arrangement.clone()))
+}
+
+#[test]
+fn survey() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    let get = |name: &str, or: usize| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(or);
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let only: Vec<&str> = only.split(',').filter(|it| !it.is_empty()).collect();
+    let (most, cases) = (get("MOST", 4), get("CASES", 2000));
+    let seed = get("SEED", 0) as u8;
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let strategy = (clusters(most), models(), changes(), 1usize..3, any::<bool>());
+    let mut counts = std::collections::BTreeMap::new();
+    let mut shown = 0;
+    let start = std::time::Instant::now();
+    let mut sum = 0.0;
+    for case in 0..cases {
+        let (cluster, (card, inventory), change, min, from_disk) =
+            strategy.new_tree(&mut runner).unwrap().current();
+        let request = Request::default().min_nodes(min).from_disk(from_disk);
+        let kind = if inventory.is_some() { "mixture" } else { "dense" };
+        let request = match inventory {
+            Some(it) => request.inventory(it),
+            None => request,
+        };
+        if !only.is_empty() && !only.contains(&change.to_string().as_str()) {
+            continue;
+        }
+        let before = seconds(&card, &cluster, &request);
+        let Some((before, words)) = before else { continue };
+        sum += before.ln();
+        let after = seconds(&card, &changed(&cluster, &change), &request);
+        let count: &mut [usize; 3] = counts.entry((change.to_string(), kind)).or_default();
+        count[0] += 1;
+        let what = match after {
+            None => {
+                count[1] += 1;
+                "REFUSED".to_owned()
+            }
+            Some((after, now)) if after > before * (1.0 + 1e-9) => {
+                count[2] += 1;
+                format!("{:.6} {now}", after / before)
+            }
+            _ => continue,
+        };
+        if shown < get("SHOW", 40) {
+            shown += 1;
+            println!(
+                "{case} {change} {kind} nodes {} min {min} disk {from_disk}: {words} -> {what}",
+                cluster.nodes.len()
+            );
+        }
+    }
+    for (key, count) in counts {
+        println!("{key:?} {count:?}");
+    }
+    println!("sum of logarithms {sum}, {:?}", start.elapsed());
+}
