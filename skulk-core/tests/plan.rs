@@ -284,10 +284,10 @@ fn a_gpus_memory_is_as_planned() {
             let model = Model::load(&*checkpoint, &placement, &LoadOptions::default()).unwrap();
             let prompt = |at: u32| Prompt::Tokens((0..188).map(|token| TokenId(at + token % 100)).collect());
             let options = GenerateOptions::default().max_tokens(2).ignore_eos(true);
-            model
-                .generate_batch((0..sessions as u32).map(prompt).collect(), &options)
-                .into_iter()
-                .for_each(|output| assert_eq!(output.unwrap().ids.len(), 2));
+            let prompts: Vec<Prompt> = (0..sessions as u32).map(prompt).collect();
+            for output in model.generate_batch(prompts, &options) {
+                assert_eq!(output.unwrap().ids.len(), 2);
+            }
             let memory = model.memory();
             let (planned, used) = (memory.planned.unwrap(), memory.devices[&engine].bytes());
             let planned = planned.total() - planned.headroom;

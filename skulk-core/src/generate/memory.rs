@@ -35,7 +35,7 @@ pub struct ModelMemory {
 }
 
 /// A stage's engine, and what is reserved on its device, where it has memory of its own.
-fn on_device((stage, shard): (&StageInfo, &Box<dyn Shard>)) -> Option<(EngineId, ByteSize)> {
+fn on_device(stage: &StageInfo, shard: &dyn Shard) -> Option<(EngineId, ByteSize)> {
     Some((stage.engine.clone(), shard.device_memory()?))
 }
 
@@ -55,13 +55,17 @@ impl Model {
     /// # Ok::<(), skulk::Error>(())
     /// ```
     pub fn memory(&self) -> ModelMemory {
-        let (stages, placement) = (self.stages(), self.placement());
+        let (stages, shards, placement) = (self.stages(), &self.inner.shards.shards, self.placement());
         let here = placement.stages().first().map(|stage| &stage.node);
         let budgets = placement.budgets().iter().filter(|budget| Some(&budget.node) == here);
         ModelMemory {
             weights: stages.iter().map(|stage| stage.weights).sum(),
             kv_cache: self.kv_memory().reserved,
-            devices: stages.iter().zip(&self.inner.shards.shards).filter_map(on_device).collect(),
+            devices: stages
+                .iter()
+                .zip(shards)
+                .filter_map(|(stage, shard)| on_device(stage, &**shard))
+                .collect(),
             planned: budgets.map(|budget| budget.bytes).reduce(|a, b| a + b),
             process: process_memory(),
         }

@@ -34,8 +34,9 @@ const OWN_BUFFERS: u64 = 16;
 const MARGIN: u64 = 5;
 /// Rows whose logits are computed at a time.
 const LOGIT_ROWS: u64 = 8;
-/// Bytes that a session draws its tokens with, for each token: logits, and candidates with their numbers.
-const DRAWING: u64 = 12;
+/// Bytes that a session draws its tokens with, for each token: logits, candidates with their numbers, and both again while
+/// they grow.
+const DRAWING: u64 = 24;
 /// Bytes of threads, buffers and programs of an engine of this library, whatever the model.
 const RUNTIME: u64 = 4 << 20;
 /// Bytes of a tokenizer, for each token.

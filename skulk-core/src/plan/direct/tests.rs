@@ -651,7 +651,7 @@ fn what_fits_in_no_memory_stays_on_disk() {
 #[test]
 fn waiting_is_part_of_the_time() {
     let inventory = Inventory::of_experts(32, GIB / 8, 3 * GIB / 8, (0, 0), 0, 0);
-    let mut card = card(32, 16);
+    let mut card = card(16, 32);
     card.storage_size.in_bytes = inventory.weights();
     let seconds = |layer: Option<f64>, trip: Option<f64>| {
         let mut node = gpu_node("a", 10, 64);
@@ -662,9 +662,9 @@ fn waiting_is_part_of_the_time() {
     };
     let quick = seconds(Some(0.0), Some(0.0)).unwrap();
     assert_eq!((quick.hop_seconds, quick.fan_out_seconds), (0.0, 0.0));
-    assert!(seconds(Some(1e-3), Some(0.0)).unwrap().seconds() > quick.seconds() + 5e-3);
+    assert!(seconds(Some(1e-3), Some(0.0)).unwrap().seconds() > quick.seconds() + 1e-3);
     let far = seconds(Some(0.0), Some(2e-3)).unwrap();
-    assert!(far.hop_seconds + far.fan_out_seconds >= 2e-3, "{far:?}");
+    assert!(far.seconds() > quick.seconds() + 1e-3, "{far:?}");
     for (layer, trip, field) in
         [(Some(-1.0), None, "layer_seconds"), (None, Some(f64::NAN), "round_trip_seconds")]
     {
