@@ -14,11 +14,11 @@ const LONG: Duration = Duration::from_millis(10);
 const DTYPE: DType = DType::Q4_K;
 /// Elements of a row of weights.
 const WIDTH: usize = 2048;
-/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than caches hold.
-const TALL: usize = 57_344;
-const MATRICES: usize = 2;
+/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than caches hold, in such pieces as models have.
+const TALL: usize = 14_336;
+const MATRICES: usize = 8;
 /// Rows of a matrix that a prompt's rows are multiplied with: as many as give a device enough to do.
-const TALLER: [usize; 3] = [512, 4096, 32_768];
+const TALLER: [usize; 3] = [512, 4096, TALL];
 const ENOUGH: Duration = Duration::from_millis(2);
 /// What a layer's rows and weights are where nothing but its operations takes time.
 const SMALL: usize = 256;
@@ -97,7 +97,8 @@ fn computing<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
         let matrix = backend.matrix(weights.row_range(0..tall), None)?;
         let (x, mut out) = (backend.buffer(CHUNK, WIDTH)?, backend.buffer(CHUNK, tall)?);
         let mut stream = backend.stream(CHUNK, WIDTH)?;
-        let mut host = vec![0.0; CHUNK * tall];
+        // Of one row: what a device has computed stays there.
+        let mut host = vec![0.0; tall];
         let mut product = |times: usize| {
             for _ in 0..times {
                 backend.linear(&mut stream, &x, CHUNK, &mut [(&matrix, &mut out)])?;
