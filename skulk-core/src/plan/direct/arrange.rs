@@ -26,6 +26,8 @@ use super::fill::{Parts, Room};
 use super::fixed::may_serve;
 use super::problem::Problem;
 use super::seats::Seat;
+use super::sets::SETS;
+use crate::plan::inventory::LayerBytes;
 use crate::plan::report::Estimate;
 
 /// All of the room that a device has beside layers that are fixed on it.
@@ -95,6 +97,8 @@ pub(super) struct Model {
     pub(super) experts: Parts,
     /// Of `experts`, the ends of layers.
     blocks: Vec<usize>,
+    /// Bytes of a block or expert of each layer.
+    pub(super) each: Vec<u64>,
 }
 
 /// A group of seats that can work together.
@@ -109,6 +113,8 @@ pub(super) struct Group<'a> {
     pub(super) model: Rc<Model>,
     /// Devices have room for what is fixed there.
     holds_fixed: bool,
+    /// Seconds beyond which ways with attention on one device need not be looked at.
+    limit: f64,
 }
 
 impl<'a> Group<'a> {
@@ -125,14 +131,16 @@ impl<'a> Group<'a> {
         });
         let blocks = blocks.collect();
         let holds_fixed = problem.holds_fixed(scale, None);
-        let model = Rc::new(Model { whole, attention, cuts, experts, blocks });
-        Self { problem, seats, wide, scale, model, holds_fixed }
+        let charged = |layer: &LayerBytes| problem.charged(&seats, layer.blocks().1);
+        let each = problem.inventory.layers.iter().map(charged).collect();
+        let model = Rc::new(Model { whole, attention, cuts, experts, blocks, each });
+        Self { problem, seats, wide, scale, model, holds_fixed, limit: f64::INFINITY }
     }
 
-    /// The same of some seats, by the bits of their places.
-    pub(super) fn only(&self, set: usize) -> Self {
+    /// The same of some seats, by the bits of their places, for ways that take no longer than `limit` seconds.
+    pub(super) fn only(&self, set: usize, limit: f64) -> Self {
         let seats = self.seats.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        Self { seats: seats.map(|(_, seat)| *seat).collect(), model: self.model.clone(), ..*self }
+        Self { seats: seats.map(|(_, seat)| *seat).collect(), model: self.model.clone(), limit, ..*self }
     }
 
     /// What fits around so many coordinators at most.
@@ -216,7 +224,7 @@ impl<'a> Group<'a> {
         let growths = self.growths();
         let whole = |growth| self.whole_layers(&with_attention, coordinator, growth);
         let mut found: Vec<Option<Arrangement>> = growths.clone().map(whole).collect();
-        for &seat in &own {
+        for &seat in own.iter().filter(|seat| self.is_worth(**seat)) {
             found.push(self.whole_layers(&[seat], coordinator, QUARTERS));
             found.push(self.in_a_row(seat, &all));
         }
@@ -227,6 +235,11 @@ impl<'a> Group<'a> {
             found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.partly_on_disk(seat, &all)));
         }
         self.complete(found)
+    }
+
+    /// Whether ways with all attention on a device can be within the limit.
+    fn is_worth(&self, seat: usize) -> bool {
+        self.limit.is_infinite() || self.least_with(Some(seat)) <= self.limit
     }
 
     /// Further ways around a coordinator, which may be faster where something fits.
@@ -240,11 +253,12 @@ impl<'a> Group<'a> {
         let whole = |growth| self.whole_layers(&largest, coordinator, growth);
         let mut found: Vec<Option<Arrangement>> = self.growths().map(whole).collect();
         if all.iter().any(|&seat| problem.seats[seat].node != coordinator) {
-            let widths = || {
-                std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
-            };
-            for seat in own {
-                for evenly in [false, true] {
+            let blocks = problem.inventory.layers.iter().map(|layer| layer.blocks().0).max().unwrap_or(0);
+            let most = 2 * all.len().min(blocks.max(2));
+            let widths =
+                || std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < most);
+            for seat in own.into_iter().filter(|seat| self.is_worth(*seat)) {
+                for evenly in [false, true].into_iter().take(if all.len() > SETS { 1 } else { 2 }) {
                     found.extend(widths().map(|width| self.side_by_side(seat, &all, width, evenly)));
                 }
             }
@@ -366,8 +380,7 @@ impl<'a> Group<'a> {
         let rates: Vec<f64> = order.iter().map(|&seat| self.problem.seats[seat].rate).collect();
         let mut owners = Vec::new();
         for (at, layer) in layers.iter().enumerate() {
-            let (n, each) = layer.blocks();
-            let each = self.problem.charged(&self.seats, each);
+            let (n, each) = (layer.blocks().0, self.model.each[at]);
             let shared_by = if evenly { (layers.len() - at) as u64 } else { 1 };
             let slots = |room: &Room| {
                 let slots = room.bytes.checked_div(each).unwrap_or(u64::MAX).div_ceil(shared_by);
@@ -532,20 +545,27 @@ impl<'a> Group<'a> {
 /// Shares of `n` experts of devices, each with room for so many, in proportion to their rates: what one lacks room for goes
 /// to the others likewise. `None` where there is too little.
 fn in_proportion(n: usize, devices: &[(usize, usize)], rates: &[f64]) -> Option<Vec<usize>> {
-    let mut shares = vec![0; devices.len()];
-    let mut left = n;
-    // Those that are short of room for their share first.
-    let mut order: Vec<usize> = (0..devices.len()).collect();
-    let per_rate = |at: &usize| devices[*at].1 as f64 / rates[devices[*at].0];
-    order.sort_by(|a, b| per_rate(a).total_cmp(&per_rate(b)));
     let mut total: f64 = devices.iter().map(|(at, _)| rates[*at]).sum();
-    for at in order {
-        let (device, room) = devices[at];
-        let share = left as f64 * rates[device] / total;
-        shares[at] = (share.round() as usize).min(room).min(left);
-        left -= shares[at];
-        total -= rates[device];
-    }
+    let mut left = n;
+    let whole = total;
+    let mut share = |&(at, room): &(usize, usize)| {
+        let share = ((left as f64 * rates[at] / total).round() as usize).min(room).min(left);
+        left -= share;
+        total -= rates[at];
+        share
+    };
+    let is_short = |(at, room): &(usize, usize)| (*room as f64) < (n as f64 * rates[*at] / whole).ceil();
+    let mut shares: Vec<usize> = if devices.iter().any(is_short) {
+        // Those with the least room for what they read come first: others have what they leave.
+        let mut order: Vec<usize> = (0..devices.len()).collect();
+        let per_rate = |at: usize| devices[at].1 as f64 / rates[devices[at].0];
+        order.sort_by(|&a, &b| per_rate(a).total_cmp(&per_rate(b)));
+        let mut shares = vec![0; devices.len()];
+        order.into_iter().for_each(|at| shares[at] = share(&devices[at]));
+        shares
+    } else {
+        devices.iter().map(share).collect()
+    };
     // What rounding left over.
     for (share, (_, room)) in shares.iter_mut().zip(devices) {
         let more = left.min(room - *share);
@@ -564,10 +584,9 @@ fn without_own(stages: &[(usize, Range<usize>)], owners: Vec<Owner>) -> Vec<Owne
 }
 
 fn on_others(owners: &[Owner], own: usize) -> String {
-    let mut seats: Vec<usize> = owners.iter().map(|owner| owner.seat).filter(|&seat| seat != own).collect();
-    seats.sort_unstable();
-    seats.dedup();
-    match seats.len() {
+    let seats = owners.iter().map(|owner| owner.seat).filter(|&seat| seat != own);
+    let mut seen = vec![false; owners.iter().map(|owner| owner.seat + 1).max().unwrap_or(0)];
+    match seats.filter(|&seat| !std::mem::replace(&mut seen[seat], true)).count() {
         0 => "feed-forward blocks too".to_owned(),
         1 => "feed-forward blocks on another".to_owned(),
         n => format!("feed-forward blocks and experts on {n} others"),
