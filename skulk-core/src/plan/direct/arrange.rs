@@ -143,8 +143,17 @@ impl<'a> Group<'a> {
         Self { seats: seats.map(|(_, seat)| *seat).collect(), model: self.model.clone(), limit, ..*self }
     }
 
+    /// Whether all memory together is enough.
+    fn may_hold(&self) -> bool {
+        let bytes = self.rooms(&self.seats).map(|room| room.bytes).fold(0, u64::saturating_add);
+        self.problem.request.from_disk || self.model.whole.holds_all(bytes)
+    }
+
     /// What fits around so many coordinators at most.
     pub(super) fn search(&self, most: usize) -> Vec<Arrangement> {
+        if !self.may_hold() {
+            return Vec::new();
+        }
         let mut found: Vec<Arrangement> = Vec::new();
         let mut add = |more: Vec<Arrangement>| {
             for arrangement in more {

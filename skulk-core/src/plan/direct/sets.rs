@@ -82,7 +82,7 @@ impl Group<'_> {
         // Of many first: what they are compared with is soon fast.
         for set in (1usize..(1 << self.seats.len()) - 1).rev() {
             let group = self.only(set, seconds);
-            if group.may_hold() && group.least_with(None) <= seconds {
+            if group.least_with(None) <= seconds {
                 seconds = compare(group.search(usize::MAX));
             }
         }
@@ -125,12 +125,6 @@ impl Group<'_> {
             found.push(self.attention_over(&order, &others, coordinator, super::arrange::QUARTERS));
         }
         self.complete(found)
-    }
-
-    /// Whether all memory together is enough.
-    fn may_hold(&self) -> bool {
-        let bytes = self.rooms(&self.seats).map(|room| room.bytes).fold(0, u64::saturating_add);
-        self.problem.request.from_disk || self.model.experts.holds_all(bytes)
     }
 
     /// Seconds that no arrangement of these devices falls below, with all attention on one where that is given.
