@@ -219,16 +219,15 @@ fn devices(cluster: &Cluster) -> usize {
     cluster.nodes.iter().map(|node| 1 + node.accelerators.len()).sum()
 }
 
-/// The same clusters and changes each time: that plans get no slower holds by construction for more devices and nodes, and for
-/// placements of whole layers; for others it is what was found.
+/// The same clusters and changes each time: that no plan gets slower is sure for more devices and nodes only, for what else is
+/// better it is tried out.
 #[test]
 fn what_is_better_makes_no_plan_slower() {
-    let get = |name: &str, or: u64| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(or);
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[get("SEED", 0) as u8; 32]);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[0; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let drawn = (clusters(3), models(), changes(), 1usize..3, any::<bool>());
     let mut compared = 0;
-    for case in 0..get("CASES", CASES) {
+    for case in 0..CASES {
         let (cluster, (card, inventory), change, min, from_disk) =
             drawn.new_tree(&mut runner).unwrap().current();
         let better = changed(&cluster, &change);
@@ -238,15 +237,11 @@ fn what_is_better_makes_no_plan_slower() {
         let request = request(inventory, min).from_disk(from_disk);
         let Some(before) = seconds(&card, &cluster, &request) else { continue };
         let after = seconds(&card, &better, &request);
+        let is_slower = after.is_none_or(|after| after > before * (1.0 + 1e-9));
+        assert!(!is_slower, "case {case}, {change:?}: {before} s, then {after:?}");
         compared += 1;
-        if after.is_none_or(|after| after > before * (1.0 + 1e-9)) {
-            println!("{case}: {before} {after:?} {change:?}");
-            if get("SEED", 0) == 0 {
-                panic!()
-            }
-        }
     }
-    println!("{compared}");
+    assert!(compared > CASES / 3, "{compared}");
 }
 
 proptest! {
