@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use super::arrange::{Arrangement, Group, Reached};
+use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::fill::{Parts, Room};
+use super::group::{Group, Reached};
 use super::sets::SETS;
 
 /// Parts, and what devices take for them.
@@ -46,14 +47,15 @@ impl Runs<'_> {
                     if set >> at & 1 == 1 || set == 0 && self.first.is_some_and(|first| first != at) {
                         continue;
                     }
-                    let end = self.parts.reach(start, n - start, self.rooms[at].bytes);
-                    for end in start + 1..=end {
+                    let furthest = self.parts.reach(start, n - start, self.rooms[at].bytes);
+                    let with = set | 1 << at;
+                    let ends = reached[with].iter_mut().enumerate().take(furthest + 1).skip(start + 1);
+                    for (end, known) in ends {
                         let own = self.any[at] + self.before[at][end] - self.before[at][start];
                         let last = if end == n { self.last[at] } else { 0.0 };
                         let seconds = until + own + last;
-                        let with = set | 1 << at;
-                        if seconds < reached[with][end].0 {
-                            reached[with][end] = (seconds, at, start);
+                        if seconds < known.0 {
+                            *known = (seconds, at, start);
                             if end == n && complete(with) && best.is_none_or(|best| seconds < best.0) {
                                 best = Some((seconds, with));
                             }

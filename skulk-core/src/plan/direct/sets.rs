@@ -6,8 +6,9 @@
 
 use std::cmp::Ordering;
 
-use super::arrange::{Arrangement, Group, Reached};
+use super::arrange::{Arrangement, QUARTERS};
 use super::fill::{Parts, Room};
+use super::group::{Group, Reached};
 
 /// Devices up to which each set of them is tried.
 pub(super) const SETS: usize = 8;
@@ -105,7 +106,7 @@ impl Group<'_> {
         for set in 0..whole.0.len() {
             if whole.0[set].0 == self.model.whole.len() {
                 let order = pick(&with_attention, &whole.order(set));
-                found.push(self.whole_layers(&order, coordinator, super::arrange::QUARTERS));
+                found.push(self.whole_layers(&order, coordinator, QUARTERS));
             }
         }
         for &seat in &own {
@@ -122,7 +123,7 @@ impl Group<'_> {
             let others: Vec<usize> = all.iter().copied().filter(|seat| !order.contains(seat)).collect();
             let blocks = Orders::new(&self.model.experts, 0, &rooms(&others), |_| true);
             let others = pick(&others, &blocks.order((1 << others.len()) - 1));
-            found.push(self.attention_over(&order, &others, coordinator, super::arrange::QUARTERS));
+            found.push(self.attention_over(&order, &others, coordinator, QUARTERS));
         }
         self.complete(found)
     }
