@@ -362,7 +362,7 @@ pub(super) fn request(inventory: Option<Inventory>, min_nodes: usize) -> Request
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn plans_are_sound(cluster in clusters(), (card, inventory) in models(), min in 1usize..4) {
