@@ -16,14 +16,13 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::{Range, RangeInclusive};
-use std::rc::Rc;
 
-use super::COORDINATORS;
 use super::around::Pin;
 use super::cost::Owner;
 use super::disk::OnDisk;
 use super::fill::{Parts, Room};
 use super::fixed::may_serve;
+use super::group::Group;
 use super::problem::Problem;
 use super::seats::Seat;
 use crate::plan::report::Estimate;
@@ -76,202 +75,7 @@ impl Arrangement {
     }
 }
 
-/// The seats that a coordinator reaches: its own first, then those of nodes that must be used, then the fastest, the
-/// way there included.
-pub(super) struct Reached {
-    pub(super) all: Vec<usize>,
-    /// Those that may hold attention.
-    pub(super) with_attention: Vec<usize>,
-    /// Of these the coordinator's own.
-    pub(super) own: Vec<usize>,
-}
-
-/// The model in parts, as a group's devices take them.
-pub(super) struct Model {
-    pub(super) whole: Parts,
-    pub(super) attention: Parts,
-    /// Of `whole` and `attention`, the first layer of each part, and the number of layers.
-    cuts: Vec<usize>,
-    pub(super) experts: Parts,
-    /// Of `experts`, the ends of layers.
-    blocks: Vec<usize>,
-}
-
-/// A group of seats that can work together.
-pub(super) struct Group<'a> {
-    pub(super) problem: &'a Problem<'a>,
-    /// The fastest first; of equal ones by name.
-    pub(super) seats: Vec<usize>,
-    /// Over several nodes.
-    pub(super) wide: bool,
-    /// How much of its memory each device counts.
-    pub(super) scale: f64,
-    pub(super) model: Rc<Model>,
-    /// Devices have room for what is fixed there.
-    holds_fixed: bool,
-}
-
-impl<'a> Group<'a> {
-    pub(super) fn new(problem: &'a Problem<'a>, mut seats: Vec<usize>, wide: bool, scale: f64) -> Self {
-        let rate = |seat: &usize| problem.seats[*seat].rate;
-        seats.sort_by(|a, b| rate(b).total_cmp(&rate(a)).then(a.cmp(b)));
-        let (whole, attention, experts) =
-            (problem.whole_layers(&seats), problem.attention_only(&seats), problem.every_expert(&seats));
-        let cuts = [problem.cuts(), vec![problem.inventory.layers.len()]].concat();
-        let counts = problem.inventory.layers.iter().map(|layer| layer.blocks().0);
-        let blocks = counts.scan(0, |end, n| {
-            *end += n;
-            Some(*end)
-        });
-        let blocks = blocks.collect();
-        let holds_fixed = problem.holds_fixed(scale, None);
-        let model = Rc::new(Model { whole, attention, cuts, experts, blocks });
-        Self { problem, seats, wide, scale, model, holds_fixed }
-    }
-
-    /// The same of some seats, by the bits of their places.
-    pub(super) fn only(&self, set: usize) -> Self {
-        let seats = self.seats.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        Self { seats: seats.map(|(_, seat)| *seat).collect(), model: self.model.clone(), ..*self }
-    }
-
-    /// What fits around so many coordinators at most.
-    pub(super) fn search(&self, most: usize) -> Vec<Arrangement> {
-        let mut found: Vec<Arrangement> = Vec::new();
-        let mut add = |more: Vec<Arrangement>| {
-            for arrangement in more {
-                if !found.iter().any(|other| other.is_same(&arrangement)) {
-                    found.push(arrangement);
-                }
-            }
-        };
-        let coordinators = self.coordinators();
-        let mut fits = false;
-        for (at, &coordinator) in coordinators.iter().take(most).enumerate() {
-            if at >= COORDINATORS && fits {
-                break;
-            }
-            let around = self.around(coordinator, at < COORDINATORS);
-            fits |= !around.is_empty();
-            add(around);
-        }
-        let first = coordinators.iter().take(COORDINATORS);
-        match fits {
-            true => first.for_each(|&it| add(self.faster_around(it))),
-            false => first.for_each(|&it| add(self.in_any_order(it))),
-        }
-        found
-    }
-
-    /// The nodes that can coordinate, the fastest first.
-    pub(super) fn coordinators(&self) -> Vec<usize> {
-        let mut nodes = Vec::new();
-        let mut seen = vec![false; self.problem.ids.len()];
-        for &seat in &self.seats {
-            let seat = &self.problem.seats[seat];
-            let wanted = self.problem.coordinator.is_none_or(|wanted| wanted == seat.node);
-            if seat.attention && wanted && !std::mem::replace(&mut seen[seat.node], true) {
-                nodes.push(seat.node);
-            }
-        }
-        nodes
-    }
-
-    /// The seats that a coordinator reaches.
-    pub(super) fn reached(&self, coordinator: usize) -> Reached {
-        let problem = self.problem;
-        let node = |seat: &usize| problem.seats[*seat].node;
-        let reaches = |seat: &&usize| {
-            let node = node(seat);
-            node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
-        };
-        let all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
-        // A stage is gone to once, experts for each layer.
-        let costs = problem.costs();
-        let from = self.seats.iter().find(|seat| node(seat) == coordinator).map(|&seat| &problem.seats[seat]);
-        let layers = problem.inventory.layers.len().max(1) as f64;
-        let read = costs.read_by_a_token();
-        let key = |seat: usize, parts: f64| {
-            let to = &problem.seats[seat];
-            let trip = from.and_then(|from| costs.trip(from, to, costs.sessions)).unwrap_or(0.0);
-            let first = (to.node != coordinator, !problem.required.contains(&to.node));
-            (first, trip + read / parts / to.rate)
-        };
-        let sorted = |seats: Vec<usize>, parts: f64| {
-            let mut seats: Vec<_> = seats.into_iter().map(|seat| (key(seat, parts), seat)).collect();
-            seats.sort_by(|((a, x), _), ((b, y), _)| a.cmp(b).then(x.total_cmp(y)));
-            seats.into_iter().map(|(_, seat)| seat).collect::<Vec<usize>>()
-        };
-        let with_attention = all.iter().copied().filter(|&seat| problem.seats[seat].attention).collect();
-        let with_attention = sorted(with_attention, 1.0);
-        let all = sorted(all, layers);
-        let own = with_attention.iter().copied().filter(|seat| node(seat) == coordinator).collect();
-        Reached { all, with_attention, own }
-    }
-
-    /// The ways around a coordinator that decide whether something fits, in a fixed order. Attention over
-    /// several devices, which takes longest to try, only if it `may_spread`.
-    fn around(&self, coordinator: usize, may_spread: bool) -> Vec<Arrangement> {
-        let Reached { all, with_attention, own } = self.reached(coordinator);
-        let growths = self.growths();
-        let whole = |growth| self.whole_layers(&with_attention, coordinator, growth);
-        let mut found: Vec<Option<Arrangement>> = growths.clone().map(whole).collect();
-        for &seat in &own {
-            found.push(self.whole_layers(&[seat], coordinator, QUARTERS));
-            found.push(self.in_a_row(seat, &all));
-        }
-        if may_spread {
-            let over = |growth| self.attention_over(&with_attention, &all, coordinator, growth);
-            found.extend(growths.map(over));
-            let from_disk = self.problem.request.from_disk;
-            found.extend(own.iter().filter(|_| from_disk).map(|&seat| self.partly_on_disk(seat, &all)));
-        }
-        self.complete(found)
-    }
-
-    /// Further ways around a coordinator, which may be faster where something fits.
-    fn faster_around(&self, coordinator: usize) -> Vec<Arrangement> {
-        let problem = self.problem;
-        let Reached { all, with_attention: mut largest, own } = self.reached(coordinator);
-        let bytes = |seat: &usize| std::cmp::Reverse(problem.room(*seat, self.scale).bytes);
-        let (first, rest) = largest.split_at_mut(own.len());
-        first.sort_by_key(bytes);
-        rest.sort_by_key(|seat| (!problem.required.contains(&problem.seats[*seat].node), bytes(seat)));
-        let whole = |growth| self.whole_layers(&largest, coordinator, growth);
-        let mut found: Vec<Option<Arrangement>> = self.growths().map(whole).collect();
-        if all.iter().any(|&seat| problem.seats[seat].node != coordinator) {
-            let widths = || {
-                std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|&it| it < 2 * all.len())
-            };
-            for seat in own {
-                for evenly in [false, true] {
-                    found.extend(widths().map(|width| self.side_by_side(seat, &all, width, evenly)));
-                }
-            }
-        }
-        self.complete(found)
-    }
-
-    /// Those that use the nodes that must be used, and enough of them.
-    pub(super) fn complete(&self, found: Vec<Option<Arrangement>>) -> Vec<Arrangement> {
-        let complete = |arrangement: &Arrangement| {
-            let used = arrangement.nodes(self.problem);
-            used.len() >= self.problem.request.min_nodes
-                && self.problem.required.iter().all(|node| used.contains(node))
-        };
-        found.into_iter().flatten().filter(complete).collect()
-    }
-
-    /// Nodes that must take part at least, one of which is the coordinator.
-    fn least_nodes(&self, coordinator: usize) -> usize {
-        let required = &self.problem.required;
-        self.problem.request.min_nodes.max(required.len() + usize::from(!required.contains(&coordinator)))
-    }
-
-    pub(super) fn rooms<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
-        seats.iter().map(|&seat| self.problem.room(seat, self.scale))
-    }
-
+impl Group<'_> {
     pub(super) fn whole_layers(
         &self,
         order: &[usize],
@@ -328,7 +132,7 @@ impl<'a> Group<'a> {
         self.model.cuts[part]
     }
 
-    fn partly_on_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
+    pub(super) fn partly_on_disk(&self, seat: usize, reached: &[usize]) -> Option<Arrangement> {
         let problem = self.problem;
         let coordinator = problem.seats[seat].node;
         let (mut order, mut rooms) = self.beside_attention(seat, reached)?;
@@ -350,53 +154,6 @@ impl<'a> Group<'a> {
         let owners = self.owners(&stages, &order, &ranges);
         let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
         self.arranged_with(Some((processor, problem.weights_within(processor, bytes))), stages, owners, words)
-    }
-
-    /// Each layer's experts on so many devices. These give to each layer what is left of their memory, the first ones most,
-    /// or, `evenly`, as much as to those that follow.
-    fn side_by_side(
-        &self,
-        seat: usize,
-        reached: &[usize],
-        width: usize,
-        evenly: bool,
-    ) -> Option<Arrangement> {
-        let (order, mut rooms) = self.beside_attention(seat, reached)?;
-        let layers = &self.problem.inventory.layers;
-        let rates: Vec<f64> = order.iter().map(|&seat| self.problem.seats[seat].rate).collect();
-        let mut owners = Vec::new();
-        for (at, layer) in layers.iter().enumerate() {
-            let (n, each) = layer.blocks();
-            let each = self.problem.charged(&self.seats, each);
-            let shared_by = if evenly { (layers.len() - at) as u64 } else { 1 };
-            let slots = |room: &Room| {
-                let slots = room.bytes.checked_div(each).unwrap_or(u64::MAX).div_ceil(shared_by);
-                usize::try_from(slots).unwrap_or(n).min(n)
-            };
-            // As many devices as asked for, and more only where these have too little room.
-            let mut chosen = Vec::new();
-            let mut room = 0usize;
-            for (index, free) in rooms.iter().enumerate().map(|(index, room)| (index, slots(room))) {
-                if free > 0 && (chosen.len() < width || room < n) {
-                    chosen.push((index, free));
-                    room += free;
-                }
-                if chosen.len() >= width && room >= n {
-                    break;
-                }
-            }
-            let shares = in_proportion(n, &chosen, &rates)?;
-            let mut start = 0;
-            for (&(index, _), share) in chosen.iter().zip(shares).filter(|(_, share)| *share > 0) {
-                rooms[index].bytes = rooms[index].bytes.saturating_sub(each.saturating_mul(share as u64));
-                owners.push(Owner { seat: order[index], layer: at, experts: start..start + share });
-                start += share;
-            }
-        }
-        let stages = vec![(seat, 0..layers.len())];
-        let owners = without_own(&stages, owners);
-        let words = format!("attention on one device, {}, {width} to a layer", on_others(&owners, seat));
-        self.arranged(stages, owners, words)
     }
 
     pub(super) fn attention_over(
@@ -462,7 +219,7 @@ impl<'a> Group<'a> {
     }
 
     /// How many quarters of the room beside fixed layers are tried for their neighbours.
-    fn growths(&self) -> RangeInclusive<u64> {
+    pub(super) fn growths(&self) -> RangeInclusive<u64> {
         if self.problem.fixed.stages.is_empty() { QUARTERS..=QUARTERS } else { 0..=QUARTERS }
     }
 
@@ -529,45 +286,18 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Shares of `n` experts of devices, each with room for so many, in proportion to their rates: what one lacks room for goes
-/// to the others likewise. `None` where there is too little.
-fn in_proportion(n: usize, devices: &[(usize, usize)], rates: &[f64]) -> Option<Vec<usize>> {
-    let mut shares = vec![0; devices.len()];
-    let mut left = n;
-    // Those that are short of room for their share first.
-    let mut order: Vec<usize> = (0..devices.len()).collect();
-    let per_rate = |at: &usize| devices[*at].1 as f64 / rates[devices[*at].0];
-    order.sort_by(|a, b| per_rate(a).total_cmp(&per_rate(b)));
-    let mut total: f64 = devices.iter().map(|(at, _)| rates[*at]).sum();
-    for at in order {
-        let (device, room) = devices[at];
-        let share = left as f64 * rates[device] / total;
-        shares[at] = (share.round() as usize).min(room).min(left);
-        left -= shares[at];
-        total -= rates[device];
-    }
-    // What rounding left over.
-    for (share, (_, room)) in shares.iter_mut().zip(devices) {
-        let more = left.min(room - *share);
-        *share += more;
-        left -= more;
-    }
-    (left == 0).then_some(shares)
-}
-
 /// Without the layers of which everything is where their attention is.
-fn without_own(stages: &[(usize, Range<usize>)], owners: Vec<Owner>) -> Vec<Owner> {
+pub(super) fn without_own(stages: &[(usize, Range<usize>)], owners: Vec<Owner>) -> Vec<Owner> {
     let home =
         |layer: usize| stages.iter().find(|(_, layers)| layers.contains(&layer)).map(|(seat, _)| *seat);
     let away = |layer: &[Owner]| layer.iter().any(|owner| Some(owner.seat) != home(owner.layer));
     owners.chunk_by(|a, b| a.layer == b.layer).filter(|layer| away(layer)).flatten().cloned().collect()
 }
 
-fn on_others(owners: &[Owner], own: usize) -> String {
-    let mut seats: Vec<usize> = owners.iter().map(|owner| owner.seat).filter(|&seat| seat != own).collect();
-    seats.sort_unstable();
-    seats.dedup();
-    match seats.len() {
+pub(super) fn on_others(owners: &[Owner], own: usize) -> String {
+    let seats = owners.iter().map(|owner| owner.seat).filter(|&seat| seat != own);
+    let mut seen = vec![false; owners.iter().map(|owner| owner.seat + 1).max().unwrap_or(0)];
+    match seats.filter(|&seat| !std::mem::replace(&mut seen[seat], true)).count() {
         0 => "feed-forward blocks too".to_owned(),
         1 => "feed-forward blocks on another".to_owned(),
         n => format!("feed-forward blocks and experts on {n} others"),

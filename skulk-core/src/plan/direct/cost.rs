@@ -68,6 +68,11 @@ impl Owner {
     }
 }
 
+/// Whether layers have the same owners of the same experts.
+fn are_alike(a: &[Owner], b: &[Owner]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.seat == b.seat && a.experts == b.experts)
+}
+
 /// Rows that pass through the layers together.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
@@ -215,17 +220,26 @@ impl Costs<'_> {
         for (seat, layers) in stages {
             let seat = &seats[*seat];
             estimate.hop_seconds += self.trip(first, seat, pass.rows)?;
+            // Layers are mostly like the one before, and so are their owners.
+            let mut before: Option<(&LayerBytes, &[Owner], f64, [f64; 2])> = None;
             for (at, layer) in self.inventory.layers[layers.clone()].iter().enumerate() {
                 let at = layers.start + at;
-                estimate.attention_seconds += self.layer_attention(seat, layer, pass);
-                estimate.feed_forward_seconds += self.product(seat, layer.shared() as f64, pass.rows);
                 let (these, rest) = owners.split_at(owners.partition_point(|owner| owner.layer <= at));
                 owners = rest;
-                if these.is_empty() {
-                    estimate.feed_forward_seconds += self.block(seat, layer, layer.n_experts, pass.rows);
-                    continue;
-                }
-                let (reading, waiting) = self.owners(seats, seat, layer, these, pass.rows)?;
+                let known = before.filter(|(known, owners, ..)| *known == layer && are_alike(owners, these));
+                let (attention, [reading, waiting]) = match known {
+                    Some((_, _, attention, block)) => (attention, block),
+                    None => {
+                        let block = match these {
+                            [] => [self.block(seat, layer, layer.n_experts, pass.rows), 0.0],
+                            these => self.owners(seats, seat, layer, these, pass.rows)?,
+                        };
+                        let shared = self.product(seat, layer.shared() as f64, pass.rows);
+                        (self.layer_attention(seat, layer, pass), [shared + block[0], block[1]])
+                    }
+                };
+                before = Some((layer, these, attention, [reading, waiting]));
+                estimate.attention_seconds += attention;
                 estimate.feed_forward_seconds += reading;
                 estimate.fan_out_seconds += waiting;
             }
@@ -238,10 +252,7 @@ impl Costs<'_> {
         let (seat, layer) = (&seats[home], &self.inventory.layers[at]);
         let block = match owners {
             [] => self.experts(seat, layer, layer.n_experts),
-            owners => {
-                let (reading, waiting) = self.owners(seats, seat, layer, owners, self.sessions)?;
-                reading + waiting
-            }
+            owners => self.owners(seats, seat, layer, owners, self.sessions)?.iter().sum(),
         };
         Some(self.attention(seat, layer) + self.shared(seat, layer) + block)
     }
@@ -255,11 +266,11 @@ impl Costs<'_> {
         layer: &LayerBytes,
         owners: &[Owner],
         rows: f64,
-    ) -> Option<(f64, f64)> {
+    ) -> Option<[f64; 2]> {
         let n = layer.n_experts;
         if n == 0 {
             let to = &seats[owners.first()?.seat];
-            return Some((self.block(to, layer, 1, rows), self.trip(seat, to, rows)?));
+            return Some([self.block(to, layer, 1, rows), self.trip(seat, to, rows)?]);
         }
         let taken = (distinct(n, layer.n_used, rows).round() as usize).max(layer.n_used);
         let rows_each = rows * layer.n_used as f64 / taken.max(1) as f64;
@@ -290,6 +301,6 @@ impl Costs<'_> {
             share.wait = seats[owner].layer_seconds;
         }
         let reading = self.drawn.slowest(n, taken, &shares);
-        Some((reading, all - reading + FURTHER_OWNER * f64::max(asked_away - 1.0, 0.0)))
+        Some([reading, all - reading + FURTHER_OWNER * f64::max(asked_away - 1.0, 0.0)])
     }
 }

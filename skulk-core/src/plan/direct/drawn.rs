@@ -138,7 +138,7 @@ fn expected(n: usize, k: usize, shares: &[Share]) -> f64 {
                 product.set(at, power(&powers[at][..=now.min(powers[at].len() - 1)], *owners, k));
             }
         }
-        let chance = (product.all()[k] / whole).clamp(before, 1.0);
+        let chance = (product.last() / whole).clamp(before, 1.0);
         sum += time * (chance - before);
         before = chance;
         if chance > 1.0 - NEGLIGIBLE {
@@ -162,26 +162,28 @@ fn binomial(c: usize, p: f64, k: usize) -> Vec<f64> {
     chances
 }
 
-/// A product of polynomials, up to degree `k`.
-fn times(a: &[f64], b: &[f64], k: usize) -> Vec<f64> {
-    let mut product = vec![0.0; (a.len() + b.len()).saturating_sub(1).min(k + 1)];
+/// A product of polynomials, up to degree `k`, in the place of what was there.
+fn times(a: &[f64], b: &[f64], k: usize, product: &mut Vec<f64>) {
+    product.clear();
+    product.resize((a.len() + b.len()).saturating_sub(1).min(k + 1), 0.0);
     for (i, a) in a.iter().enumerate().filter(|(_, a)| **a > 0.0) {
-        for (out, b) in product.iter_mut().skip(i).zip(b) {
+        for (out, b) in product[i.min(k)..].iter_mut().zip(b) {
             *out += a * b;
         }
     }
-    product
 }
 
 fn power(polynomial: &[f64], mut exponent: usize, k: usize) -> Vec<f64> {
-    let (mut result, mut square) = (vec![1.0], polynomial.to_vec());
+    let (mut result, mut square, mut next) = (vec![1.0], polynomial.to_vec(), Vec::new());
     while exponent > 0 {
         if exponent % 2 == 1 {
-            result = times(&result, &square, k);
+            times(&result, &square, k, &mut next);
+            std::mem::swap(&mut result, &mut next);
         }
         exponent /= 2;
         if exponent > 0 {
-            square = times(&square, &square, k);
+            times(&square, &square, k, &mut next);
+            std::mem::swap(&mut square, &mut next);
         }
     }
     result
@@ -196,6 +198,7 @@ struct Product {
 }
 
 impl Product {
+    /// Of none of so many.
     fn new(n: usize, k: usize) -> Self {
         let leaves = n.next_power_of_two();
         Self { nodes: vec![vec![1.0]; 2 * leaves], leaves, k }
@@ -206,15 +209,15 @@ impl Product {
         self.nodes[node] = polynomial;
         while node > 1 {
             node /= 2;
-            self.nodes[node] = times(&self.nodes[2 * node], &self.nodes[2 * node + 1], self.k);
+            // Children come behind their parent.
+            let (before, children) = self.nodes.split_at_mut(2 * node);
+            times(&children[0], &children[1], self.k, &mut before[node]);
         }
     }
 
-    /// All of them, with `k + 1` coefficients.
-    fn all(&self) -> Vec<f64> {
-        let mut all = self.nodes[1].clone();
-        all.resize(self.k + 1, 0.0);
-        all
+    /// The last coefficient of all of them.
+    fn last(&self) -> f64 {
+        self.nodes[1].get(self.k).copied().unwrap_or(0.0)
     }
 }
 

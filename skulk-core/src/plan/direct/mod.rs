@@ -13,18 +13,21 @@ mod disk;
 mod drawn;
 mod fill;
 mod fixed;
+mod group;
 mod outcome;
 mod problem;
 mod replicas;
 mod runs;
 pub(super) mod seats;
 mod sets;
+mod side_by_side;
 mod speculation;
 mod ways;
 
-use self::arrange::{Arrangement, Group};
+use self::arrange::Arrangement;
 use self::cost::Owner;
 use self::disk::OnDisk;
+use self::group::Group;
 use self::problem::Problem;
 use self::seats::Seat;
 use super::cluster::NodeId;
@@ -117,11 +120,7 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
     let groups = problem.groups().into_iter().filter(|(seats, _)| has_fixed(seats));
     for (seats, wide) in groups {
         let group = Group::new(problem, seats, wide, scale);
-        let these = group.search(most);
-        let known = these.iter().min_by(|a, b| a.faster(b));
-        let of_some = group.of_sets(known);
-        found.extend(these);
-        found.extend(of_some);
+        found.extend(group.search(most));
     }
     // Stable: of equals the one tried first.
     found.sort_by(Arrangement::faster);
@@ -148,8 +147,20 @@ fn search_forced(problem: &Problem<'_>) -> Found {
     found
 }
 
+/// Like [`search`], and with each set of few devices alone, of which only the fastest counts.
+fn search_sets(problem: &Problem<'_>) -> Found {
+    let Found { best, mut others } = search(problem, 1.0, usize::MAX);
+    let Some(mut best) = best else { return Found::default() };
+    for (seats, wide) in problem.groups() {
+        if let Some(faster) = Group::new(problem, seats, wide, 1.0).of_sets(&best) {
+            others.insert(0, std::mem::replace(&mut best, faster));
+        }
+    }
+    Found { best: Some(best), others }
+}
+
 fn search_as_asked(problem: &Problem<'_>) -> Found {
-    let found = search(problem, 1.0, usize::MAX);
+    let found = search_sets(problem);
     match (found.best, problem.request.strictness) {
         (None, Strictness::Force) => search_forced(problem),
         (best, _) => Found { best, ..found },

@@ -81,6 +81,8 @@ pub(super) struct Problem<'a> {
     pub(super) fixed: Fixed,
     /// Bytes of blocks that are fixed on each seat, with their margin.
     held: Vec<u64>,
+    /// Whether each seat is an engine's of this library.
+    is_own: Vec<bool>,
     drawn: Drawn,
     own: Margins,
     foreign: Margins,
@@ -232,6 +234,7 @@ impl<'a> Problem<'a> {
             addresses: nodes.iter().map(|node| node.address.as_deref()).collect(),
             roles: nodes.iter().map(|node| node.role).collect(),
             held: vec![0; seats.len()],
+            is_own: seats.iter().map(|seat| seat.engine() == Some("skulk")).collect(),
             seats,
             own: Margins::own(&inventory, row, request),
             foreign: Margins::foreign(card, &inventory, row, request.strictness),
@@ -287,8 +290,7 @@ impl<'a> Problem<'a> {
 
     /// What these devices take beside: those that have not said what they run as much as other software.
     fn margins(&self, seats: &[usize]) -> &Margins {
-        let is_own = |seat: &usize| self.seats[*seat].engine() == Some("skulk");
-        if seats.iter().all(is_own) { &self.own } else { &self.foreign }
+        if seats.iter().all(|&seat| self.is_own[seat]) { &self.own } else { &self.foreign }
     }
 
     /// What a device keeps free. Drivers of GPUs, and pages there, take more than is counted, by no known rule.

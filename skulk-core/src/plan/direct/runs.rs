@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use super::arrange::{Arrangement, Group, Reached};
+use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::fill::{Parts, Room};
+use super::group::{Group, Reached};
 use super::sets::SETS;
 
 /// Parts, and what devices take for them.
@@ -158,5 +159,68 @@ impl Group<'_> {
         let owners = found.into_iter().flat_map(|(at, layers)| layers.map(move |layer| (at, layer)));
         let owners = owners.map(|(at, layer)| owner(seats[at], layer)).collect();
         self.row(home, owners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The least seconds of all ways to give the parts from `start` on to devices that are not in `set`.
+    fn least(runs: &Runs<'_>, set: usize, start: usize) -> f64 {
+        let n = runs.parts.len();
+        if start == n {
+            return 0.0;
+        }
+        let mut least_seconds = f64::INFINITY;
+        for at in (0..runs.rooms.len()).filter(|at| set >> at & 1 == 0) {
+            if set == 0 && runs.first.is_some_and(|first| first != at) {
+                continue;
+            }
+            for end in start + 1..=n {
+                if runs.parts.bytes(&(start..end)) <= runs.rooms[at].bytes {
+                    let own = runs.any[at] + runs.before[at][end] - runs.before[at][start];
+                    let last = if end == n { runs.last[at] } else { 0.0 };
+                    least_seconds = least_seconds.min(own + last + least(runs, set | 1 << at, end));
+                }
+            }
+        }
+        least_seconds
+    }
+
+    proptest! {
+        #[test]
+        fn no_way_is_faster(
+            sizes in prop::collection::vec(1u64..9, 1..7),
+            devices in prop::collection::vec((0u64..30, 1u32..9, 0u32..9, 0u32..9), 1..5),
+            first in prop::option::of(0usize..5),
+        ) {
+            let n = sizes.len();
+            let parts = Parts::new(sizes, 0);
+            let room = |(node, &(bytes, ..)): (usize, &(u64, u32, u32, u32))| Room { bytes, node };
+            let runs = Runs {
+                parts: &parts,
+                rooms: devices.iter().enumerate().map(room).collect(),
+                before: devices.iter().map(|it| (0..=n).map(|at| f64::from(it.1) * at as f64).collect()).collect(),
+                any: devices.iter().map(|it| f64::from(it.2)).collect(),
+                last: devices.iter().map(|it| f64::from(it.3)).collect(),
+                first: first.map(|at| at % devices.len()),
+            };
+            let found = runs.fastest(f64::INFINITY, |_| true);
+            let expected = least(&runs, 0, 0);
+            prop_assert_eq!(found.is_some(), expected.is_finite());
+            let Some(found) = found else { return Ok(()) };
+            let (mut start, mut seconds) = (0, 0.0);
+            for (at, run) in &found {
+                prop_assert_eq!(run.start, start);
+                prop_assert!(parts.bytes(run) <= devices[*at].0);
+                seconds += runs.any[*at] + runs.before[*at][run.end] - runs.before[*at][run.start];
+                start = run.end;
+            }
+            prop_assert_eq!(start, n);
+            seconds += runs.last[found[found.len() - 1].0];
+            prop_assert!((seconds - expected).abs() < 1e-9, "{} {}", seconds, expected);
+        }
     }
 }

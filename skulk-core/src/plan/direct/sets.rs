@@ -6,8 +6,9 @@
 
 use std::cmp::Ordering;
 
-use super::arrange::{Arrangement, Group, Reached};
+use super::arrange::{Arrangement, QUARTERS};
 use super::fill::{Parts, Room};
+use super::group::{Group, Reached};
 
 /// Devices up to which each set of them is tried.
 pub(super) const SETS: usize = 8;
@@ -63,33 +64,30 @@ impl Orders {
 
 impl Group<'_> {
     /// The fastest arrangement of some of few devices, if it is faster than this one.
-    pub(super) fn of_sets(&self, known: Option<&Arrangement>) -> Option<Arrangement> {
+    pub(super) fn of_sets(&self, known: &Arrangement) -> Option<Arrangement> {
         if self.seats.len() > SETS || !self.problem.fixed.seats.is_empty() {
             return None;
         }
-        let seconds = |best: &Option<Arrangement>| {
-            best.as_ref().or(known).map_or(f64::INFINITY, |best| best.estimate.seconds())
+        let mut best = known.clone();
+        let mut compare = |found: Vec<Arrangement>| {
+            let found = found.into_iter().min_by(Arrangement::faster);
+            if let Some(found) = found.filter(|found| found.faster(&best) == Ordering::Less) {
+                best = found;
+            }
+            best.estimate.seconds()
         };
-        let mut best: Option<Arrangement> = None;
+        let mut seconds = known.estimate.seconds();
         for coordinator in self.coordinators() {
-            let found = self.in_runs(coordinator, seconds(&best));
-            best = found.into_iter().chain(best).min_by(Arrangement::faster);
+            seconds = compare(self.in_runs(coordinator, seconds));
         }
         // Of many first: what they are compared with is soon fast.
         for set in (1usize..(1 << self.seats.len()) - 1).rev() {
-            let group = self.only(set);
-            if !group.may_hold() || group.least_seconds() > seconds(&best) {
-                continue;
-            }
-            let found = group.search(usize::MAX).into_iter().min_by(Arrangement::faster);
-            let is_faster = |it: &Arrangement| {
-                best.as_ref().or(known).is_none_or(|best| it.faster(best) == Ordering::Less)
-            };
-            if let Some(found) = found.filter(is_faster) {
-                best = Some(found);
+            let group = self.only(set, seconds);
+            if group.least_with(None) <= seconds {
+                seconds = compare(group.search(usize::MAX));
             }
         }
-        best
+        (best.faster(known) == Ordering::Less).then_some(best)
     }
 
     /// Ways around a coordinator in whatever order of few devices reaches furthest.
@@ -108,7 +106,7 @@ impl Group<'_> {
         for set in 0..whole.0.len() {
             if whole.0[set].0 == self.model.whole.len() {
                 let order = pick(&with_attention, &whole.order(set));
-                found.push(self.whole_layers(&order, coordinator, super::arrange::QUARTERS));
+                found.push(self.whole_layers(&order, coordinator, QUARTERS));
             }
         }
         for &seat in &own {
@@ -125,19 +123,13 @@ impl Group<'_> {
             let others: Vec<usize> = all.iter().copied().filter(|seat| !order.contains(seat)).collect();
             let blocks = Orders::new(&self.model.experts, 0, &rooms(&others), |_| true);
             let others = pick(&others, &blocks.order((1 << others.len()) - 1));
-            found.push(self.attention_over(&order, &others, coordinator, super::arrange::QUARTERS));
+            found.push(self.attention_over(&order, &others, coordinator, QUARTERS));
         }
         self.complete(found)
     }
 
-    /// Whether all memory together is enough.
-    fn may_hold(&self) -> bool {
-        let bytes = self.rooms(&self.seats).map(|room| room.bytes).fold(0, u64::saturating_add);
-        self.problem.request.from_disk || self.model.experts.holds_all(bytes)
-    }
-
-    /// Seconds that no arrangement of these devices falls below.
-    fn least_seconds(&self) -> f64 {
+    /// Seconds that no arrangement of these devices falls below, with all attention on one where that is given.
+    pub(super) fn least_with(&self, home: Option<usize>) -> f64 {
         let (costs, seats) = (self.problem.costs(), &self.problem.seats);
         let least = |seconds: &dyn Fn(usize) -> f64| {
             self.seats.iter().map(|&seat| seconds(seat)).fold(f64::INFINITY, f64::min)
@@ -145,10 +137,11 @@ impl Group<'_> {
         let rate: f64 = self.seats.iter().map(|&seat| seats[seat].rate).sum();
         let layers = self.problem.inventory.layers.chunk_by(|a, b| a == b).map(|layers| {
             let layer = &layers[0];
-            let attention = least(&|seat| match seats[seat].attention {
+            let attention = |seat: usize| match seats[seat].attention {
                 true => costs.attention(&seats[seat], layer) + costs.shared(&seats[seat], layer),
                 false => f64::INFINITY,
-            });
+            };
+            let attention = home.map_or_else(|| least(&attention), attention);
             let block = match layer.n_experts {
                 0 => least(&|seat| costs.experts(&seats[seat], layer, 1)),
                 _ => layer.expert as f64 * layer.n_used as f64 / rate,

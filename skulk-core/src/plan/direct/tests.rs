@@ -336,9 +336,10 @@ pub(super) fn clusters() -> impl Strategy<Value = Cluster> {
     })
 }
 
-pub(super) fn models() -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
-    (1u64..60, 1usize..40, 0usize..20, 0usize..40).prop_map(|(gib, layers, experts, joined)| {
-        if experts == 0 {
+/// Dense models, where fewer experts are drawn, and mixtures.
+pub(super) fn models(least_experts: usize) -> impl Strategy<Value = (ModelCard, Option<Inventory>)> {
+    (1u64..60, 1usize..40, 0usize..20, 0usize..40).prop_map(move |(gib, layers, experts, joined)| {
+        if experts < least_experts {
             return (card(gib, layers), None);
         }
         let expert = gib * GIB / (layers * experts) as u64;
@@ -365,7 +366,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn plans_are_sound(cluster in clusters(), (card, inventory) in models(), min in 1usize..4) {
+    fn plans_are_sound(cluster in clusters(), (card, inventory) in models(1), min in 1usize..4) {
         let request = request(inventory.clone(), min);
         if let Ok(forced) = Planner::plan(&card, &cluster, &request.clone().strictness(Strictness::Force)) {
             prop_assert!(forced.check(&card).is_ok(), "{:?}", forced.check(&card));
@@ -399,7 +400,7 @@ proptest! {
 
     #[test]
     fn more_memory_never_ends_a_fit(
-        cluster in clusters(), (card, inventory) in models(), min in 1usize..4, at in 0usize..9, by in 1u64..(64 * GIB),
+        cluster in clusters(), (card, inventory) in models(1), min in 1usize..4, at in 0usize..9, by in 1u64..(64 * GIB),
     ) {
         let request = request(inventory, min);
         if Planner::plan(&card, &cluster, &request).is_ok() {
@@ -419,7 +420,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_nodes_does_not_matter(cluster in clusters(), (card, inventory) in models()) {
+    fn the_order_of_nodes_does_not_matter(cluster in clusters(), (card, inventory) in models(1)) {
         let request = request(inventory, 1);
         let mut turned = cluster.clone();
         turned.nodes.reverse();
@@ -433,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn names_only_name(cluster in clusters(), (card, inventory) in models()) {
+    fn names_only_name(cluster in clusters(), (card, inventory) in models(1)) {
         // Other names in the same order: the same plan under these names.
         let request = request(inventory, 1);
         let name = |id: &NodeId| NodeId::new(format!("x-{id}"));
@@ -498,7 +499,7 @@ proptest! {
 
     #[test]
     fn what_is_quicker_or_larger_is_not_priced_worse(
-        cluster in clusters(), (card, inventory) in models(), by in 1.0f64..4.0, gib in 1u64..64,
+        cluster in clusters(), (card, inventory) in models(1), by in 1.0f64..4.0, gib in 1u64..64,
     ) {
         let request = request(inventory, 1);
         let Ok(placement) = Planner::plan(&card, &cluster, &request) else { return Ok(()) };

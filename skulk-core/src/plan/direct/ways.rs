@@ -1,9 +1,8 @@
 //! What would make a request fit? Changes of it, of the model and of the cluster, each tried out.
 
-use super::fits;
 use super::problem::Problem;
-use super::search;
 use super::seats::Seat;
+use super::{fits, search, search_sets};
 use crate::bytes::ByteSize;
 use crate::card::{CardLibrary, ModelCard};
 use crate::kv_type::KvType;
@@ -101,7 +100,7 @@ impl Refused<'_> {
     fn with_weights_on_disk(&self) -> Option<String> {
         let request = self.problem.request.clone().from_disk(true);
         let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new()).ok()?;
-        let best = search(&problem, 1.0, usize::MAX).best?;
+        let best = search_sets(&problem).best?;
         best.disk
             .map(|_| format!("feed-forward weights from disk, {:.2} tok/s", best.estimate.tokens_per_second))
     }
