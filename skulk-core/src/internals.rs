@@ -91,26 +91,7 @@ impl Operations {
     ) -> Result<Run<'_>> {
         /// Rows that are stored at a time.
         const CHUNK: usize = 256;
-        let attention = AttentionSpec {
-            n_heads,
-            n_kv_heads,
-            head_dim,
-            window: None,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            softcap: None,
-            qk_norm: None,
-            value_norm: false,
-            keys_as_values: false,
-            latent: None,
-            kv_of: None,
-            query_growth: None,
-            qkv_bias: false,
-            output_bias: false,
-            sinks: false,
-            head_gate: false,
-            output_gate: false,
-            rope: None,
-        };
+        let attention = AttentionSpec::plain([n_heads, n_kv_heads], head_dim);
         let most = rows.max(CHUNK);
         let q = self.filled(most, n_heads * head_dim)?;
         let [k, v] = [self.filled(most, n_kv_heads * head_dim)?, self.filled(most, n_kv_heads * head_dim)?];

@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use crate::arch::{Activation, AttentionSpec, CHUNK, RopeLayout};
-use crate::engine::DeviceSpeed;
+use crate::cancel::CancelToken;
 use crate::engine::backend::{Attend, Backend, NormRope, PageSpec, Spans};
+use crate::engine::{DeviceSpeed, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
 /// What one figure takes at least: less says little where work is handed over.
 const LONG: Duration = Duration::from_millis(10);
+/// How often at most something is done for it, however short it seems to take.
+const MOST: usize = 1 << 20;
 /// Blocks of 4 bits, as most models have them.
 const DTYPE: DType = DType::Q4_K;
 /// Elements of a row of weights.
@@ -27,9 +30,11 @@ const HEADS: usize = 4;
 /// Measures a backend. Takes 132 MB of main memory, and of the device's where weights are copied.
 pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
     let weights = weights([TALL, WIDTH])?;
-    let reading = reading(backend, &weights)?;
-    let operations = computing(backend, &weights)?;
-    let (layer, trip) = waiting(backend)?;
+    // As steps are run: on the device's threads, and in turns with others.
+    let never = CancelToken::new();
+    let (reading, operations, (layer, trip)) = backend.run(&StepCx::new(&never), || {
+        Ok((reading(backend, &weights)?, computing(backend, &weights)?, waiting(backend)?))
+    })?;
     let speed = DeviceSpeed {
         bytes_per_second: reading,
         operations_per_second: operations,
@@ -61,7 +66,7 @@ fn timed(mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let start = Instant::now();
         work(times)?;
         let taken = start.elapsed();
-        if taken >= LONG {
+        if taken >= LONG || times >= MOST {
             return Ok(taken.as_secs_f64() / times as f64);
         }
         times *= 2;
@@ -74,8 +79,9 @@ fn reading<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
     for _ in 1..MATRICES {
         matrices.push(backend.matrix(self::weights([TALL, WIDTH])?, None)?);
     }
-    let (x, mut out) = (backend.buffer(1, WIDTH)?, backend.buffer(1, TALL)?);
+    let (mut x, mut out) = (backend.buffer(1, WIDTH)?, backend.buffer(1, TALL)?);
     let mut stream = backend.stream(1, WIDTH)?;
+    backend.write(&mut stream, &[1.0; WIDTH], &mut x)?;
     let mut product = |times: usize| {
         for _ in 0..times {
             for matrix in &matrices {
@@ -95,8 +101,9 @@ fn computing<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
     let mut rate = 0.0;
     for tall in TALLER {
         let matrix = backend.matrix(weights.row_range(0..tall), None)?;
-        let (x, mut out) = (backend.buffer(CHUNK, WIDTH)?, backend.buffer(CHUNK, tall)?);
+        let (mut x, mut out) = (backend.buffer(CHUNK, WIDTH)?, backend.buffer(CHUNK, tall)?);
         let mut stream = backend.stream(CHUNK, WIDTH)?;
+        backend.write(&mut stream, &vec![1.0; CHUNK * WIDTH], &mut x)?;
         // Of one row: what a device has computed stays there.
         let mut host = vec![0.0; tall];
         let mut product = |times: usize| {
@@ -127,6 +134,7 @@ fn waiting<B: Backend>(backend: &B) -> Result<(f64, f64)> {
     let mut inner = [row()?, row()?];
     let mut angles = row()?;
     let mut stream = backend.stream(1, SMALL)?;
+    backend.write(&mut stream, &[1.0; SMALL], &mut x)?;
     let mut pages = backend.pages(&PageSpec::new(&spec, B::KV_TYPES[0]))?;
     backend.add_page(&mut pages, 0)?;
     let mut spans = Spans::default();
@@ -164,12 +172,29 @@ mod tests {
     use crate::engine::Precision;
     use crate::engine::cpu::Cpu;
 
+    fn has_a_speed<B: Backend>(backend: &B) {
+        let speed = measure(backend).unwrap();
+        assert!((1e6..1e14).contains(&speed.bytes_per_second), "{speed:?}");
+        assert!((1e7..1e16).contains(&speed.operations_per_second), "{speed:?}");
+        assert!((1e-7..10.0).contains(&speed.layer_seconds), "{speed:?}");
+        assert!((1e-7..10.0).contains(&speed.round_trip_seconds), "{speed:?}");
+    }
+
     #[test]
     fn a_processor_has_a_speed() {
-        let speed = measure(&Cpu::new(1, Precision::Fast).unwrap()).unwrap();
-        assert!((1e7..1e14).contains(&speed.bytes_per_second), "{speed:?}");
-        assert!((1e7..1e16).contains(&speed.operations_per_second), "{speed:?}");
-        assert!((1e-7..1.0).contains(&speed.layer_seconds), "{speed:?}");
-        assert!((1e-7..1.0).contains(&speed.round_trip_seconds), "{speed:?}");
+        has_a_speed(&Cpu::new(1, Precision::Fast).unwrap());
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn a_gpu_has_a_speed() {
+        use crate::engine::wgpu::{Gpu, Limits};
+        has_a_speed(&Gpu::tested(Limits::default()));
+    }
+
+    #[cfg(feature = "candle")]
+    #[test]
+    fn candle_has_a_speed() {
+        has_a_speed(&crate::engine::candle::Tensors::cpu(1).unwrap());
     }
 }

@@ -1,6 +1,7 @@
 //! Which placement is best? One pure function of card, cluster and request.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::cluster::{Cluster, LinkSpeed};
@@ -207,40 +208,32 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     Ok(())
 }
 
-/// Bytes, or operations, a second that no device exceeds.
-const MOST_A_SECOND: f64 = 1e18;
-/// Seconds that no device takes for next to nothing.
-const MOST_SECONDS: f64 = 3600.0;
+/// What bytes and operations a second can be, and seconds that are for next to nothing; in words, too.
+const RATES: (RangeInclusive<f64>, &str) = (1.0..=1e18, "1 to 1e18 a second");
+const TIMES: (RangeInclusive<f64>, &str) = (0.0..=3600.0, "0 to 3600 seconds");
 
 /// Whether what nodes say of their speeds can be.
 fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
     for node in &cluster.nodes {
         let own = [
-            ("", "bytes_per_second", node.bytes_per_second),
-            ("", "operations_per_second", node.operations_per_second),
-            ("", "layer_seconds", node.layer_seconds),
-            ("", "disk_bytes_per_second", node.disk_bytes_per_second),
+            ("", "bytes_per_second", node.bytes_per_second, RATES),
+            ("", "operations_per_second", node.operations_per_second, RATES),
+            ("", "layer_seconds", node.layer_seconds, TIMES),
+            ("", "disk_bytes_per_second", node.disk_bytes_per_second, RATES),
         ];
         let devices = node.accelerators.iter().flat_map(|it| {
             let name = it.name.as_str();
             [
-                (name, "bytes_per_second", it.bytes_per_second),
-                (name, "operations_per_second", it.operations_per_second),
-                (name, "layer_seconds", it.layer_seconds),
-                (name, "round_trip_seconds", it.round_trip_seconds),
+                (name, "bytes_per_second", it.bytes_per_second, RATES),
+                (name, "operations_per_second", it.operations_per_second, RATES),
+                (name, "layer_seconds", it.layer_seconds, TIMES),
+                (name, "round_trip_seconds", it.round_trip_seconds, TIMES),
             ]
         });
-        for (device, field, said) in own.into_iter().chain(devices) {
-            let Some(said) = said else { continue };
-            let message = if field.ends_with("_per_second") {
-                let sound = (1.0..=MOST_A_SECOND).contains(&said);
-                (!sound).then(|| format!("expected 1 to {MOST_A_SECOND:e} a second, found {said:e}"))
-            } else {
-                let sound = (0.0..=MOST_SECONDS).contains(&said);
-                (!sound).then(|| format!("expected 0 to {MOST_SECONDS} seconds, found {said:e}"))
-            };
-            let Some(message) = message else { continue };
-            let error = Error::argument(field, message).with("node", &node.id);
+        for (device, field, said, (sound, words)) in own.into_iter().chain(devices) {
+            let Some(said) = said.filter(|said| !sound.contains(said)) else { continue };
+            let error = Error::argument(field, format!("expected {words}, found {said:e}"));
+            let error = error.with("node", &node.id);
             let error = if device.is_empty() { error } else { error.with("device", device) };
             return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));
         }

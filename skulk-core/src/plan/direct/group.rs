@@ -6,7 +6,6 @@ use super::COORDINATORS;
 use super::arrange::{Arrangement, QUARTERS};
 use super::fill::{Parts, Room};
 use super::problem::Problem;
-use super::seats::Seat;
 use super::sets::SETS;
 use crate::plan::inventory::LayerBytes;
 

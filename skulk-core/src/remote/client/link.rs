@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 
 use super::connection::{Answer, Ask, Connection};
 use super::known::failed;
-use super::waiting::{Runtime, Until, after};
+use super::waiting::{Ended, Runtime, Until, after};
 use super::{ConnectOptions, WORDS, target};
 use crate::error::Result;
 use crate::plan::LinkSpeed;
@@ -16,7 +16,7 @@ use crate::remote::Address;
 /// Questions whose time is taken.
 const TRIPS: usize = 15;
 /// Bytes that are sent at first, and at most.
-const BYTES: [usize; 2] = [64 << 10, 8 << 20];
+const BYTES: [usize; 2] = [4 << 10, 8 << 20];
 /// What a transfer takes at least, or more is sent.
 const LONG: Duration = Duration::from_millis(40);
 
@@ -33,7 +33,9 @@ pub fn measure_link(address: &Address, options: &ConnectOptions) -> Result<LinkS
     let target = target(address, options)?;
     let lost = |what: &'static str| move |failed: super::Failed| failed.into_error(address, what);
     let measure = async {
-        let mut connection = Connection::open(&target).await.map_err(lost("cannot be reached"))?;
+        let opened = tokio::time::timeout(options.connect_timeout, Connection::open(&target)).await;
+        let opened = opened.map_err(|_| Ended::Late.into_error(address, "to be reached"))?;
+        let mut connection = opened.map_err(lost("cannot be reached"))?;
         let mut trips = Vec::with_capacity(TRIPS);
         // The first one finds nothing prepared.
         for _ in 0..=TRIPS {
