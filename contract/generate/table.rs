@@ -155,6 +155,7 @@ pub(crate) fn classes() -> Vec<Class> {
     add! { Package, Options:
         LoadOptions = options::LoadOptions,
         ServeOptions = options::ServeOptions,
+        LinkOptions = options::LinkOptions,
         GenerateOptions = options::GenerateOptions,
         RenderOptions = contract::chat::RenderOptions,
         ChatOptions = contract::chat::ChatOptions,

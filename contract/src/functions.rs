@@ -11,11 +11,12 @@ use serde_json::{Map, Value, json};
 use skulk::card::{self, ConfigFacts, GgufFacts, GgufFile, ReasoningRequest};
 use skulk::extract::VindexWriter;
 use skulk::plan::{Cluster, Inventory, Node, PlanReport, backend, memory, split};
+use skulk::remote::measure_link;
 use skulk::vindex::{VindexProgress, verify_vindex};
 use skulk::{CancelToken, Error, ErrorKind, ModelCard, Profile};
 
 use crate::by_hand::PlacementOptions;
-use crate::options::{ExtractOptions, ProfileOptions, RingsOptions, Spelling, VerifyOptions};
+use crate::options::{ExtractOptions, LinkOptions, ProfileOptions, RingsOptions, Spelling, VerifyOptions};
 use crate::{Failure, VerifyReport};
 
 /// What stops a function, and hears how far it is, as JSON.
@@ -191,6 +192,11 @@ functions! { given, work:
 
     "nodeLocal" () => write(&Node::local());
     "nodeMeasureDisk" (path: PathBuf) => write(&Node::measure_disk(path)?);
+    "nodeMeasureLink" (address: String) => {
+        let (options, spelling) = given.options()?;
+        let options = LinkOptions::read(options, spelling)?.cancel(work.cancel.clone());
+        write(&measure_link(&address.parse()?, &options)?)
+    };
     "clusterLocal" () => write(&Cluster::local());
     "cluster" (cluster: Cluster) => write(&cluster);
     "clusterFromJson" (text: String) => write(&read::<Cluster>("cluster", &text)?);

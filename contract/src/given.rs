@@ -11,7 +11,9 @@ use skulk::extract::VindexStorage;
 use skulk::plan::{Inventory, NodeId, Sharding, Strictness, Transport};
 use skulk::remote::wire::WireType;
 use skulk::vindex::{SliceCopy, SlicePreset, VindexLevel, VindexPart};
-use skulk::{ByteSize, EngineId, Error, ErrorKind, KvType, Memory, OnToolFailure, Precision, WhenFull};
+use skulk::{
+    ByteSize, EngineId, Error, ErrorKind, KvType, Memory, OnToolFailure, Precision, Speculate, WhenFull,
+};
 
 /// How a language spells the names of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +225,7 @@ macro_rules! sets {
 }
 
 sets! {
-    Band KvType Memory OnToolFailure Precision SelectOrder Sharding SliceCopy SlicePreset Strictness Transport VindexLevel VindexPart
+    Band KvType Memory OnToolFailure Precision SelectOrder Sharding SliceCopy SlicePreset Speculate Strictness Transport VindexLevel VindexPart
     VindexStorage WhenFull WireType
 }
 

@@ -15,8 +15,8 @@ use skulk::remote::wire::WireType;
 use skulk::remote::{self, Identity, Roots};
 use skulk::vindex::{self, SliceCopy, SlicePreset, VindexLevel, VindexPart};
 use skulk::{
-    ByteSize, Constraint, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt, TokenId,
-    WhenFull,
+    ByteSize, Constraint, EngineId, Error, ErrorKind, KvType, Memory, ModelCard, Precision, Prompt,
+    Speculate, TokenId, WhenFull,
 };
 
 use crate::by_hand::{PlacementRules, PlanRequest};
@@ -212,6 +212,20 @@ options! {
 }
 
 options! {
+    /// Options of measuring a link.
+    LinkOptions of (options: remote::ConnectOptions) {
+        /// The key that the server asks for.
+        key: String => options.key = Some(key),
+        /// Certificates that the server's must lead to, in PEM; by default those of public authorities.
+        roots: String => options.roots = Some(pem("roots", Roots::from_pem(roots))?),
+        /// What proves to the server who asks: a certificate and its private key, in PEM.
+        identity: String => options.identity = Some(pem("identity", Identity::from_pem(&identity, &identity))?),
+        /// Seconds that measuring may take; 30 by default.
+        timeout: f32 => options.timeout = seconds("timeout", timeout)?,
+    }
+}
+
+options! {
     /// How tokens are chosen, how many there are, and what ends them.
     ChoiceOptions of (options: skulk::GenerateOptions) {
         /// Tokens to generate at most; by default until the model ends or the context is full.
@@ -237,6 +251,16 @@ options! {
             logit_bias.into_iter().map(|(id, bias)| (TokenId(id), bias)).collect(),
         /// The same seed draws the same tokens; 0 by default.
         seed: u64 => options.sampling.seed = Some(seed),
+        /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
+        /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
+        /// chosen: on the CPU the text is the same in every bit.
+        speculate: Speculate => options.speculate = speculate,
+        /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
+        /// or not that pays, 1 to 15; by default as many as pay.
+        draft_tokens: usize => options.draft_tokens = Some(draft_tokens),
+        /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
+        /// tokens and 4 MiB.
+        draft_texts: Vec<String> => options.draft_texts = draft_texts,
         /// Texts that end the generation; they are not part of its text.
         stop: Vec<String> => options.stop = stop,
         /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.

@@ -99,8 +99,8 @@ pub use {
     generate::{
         ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
         ChatUsage, Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
-        ModelMemory, OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, StageInfo, Timings,
-        Token, TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
+        ModelMemory, OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, Speculate, StageInfo,
+        Timings, Token, TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },
     grammar::Constraint,
     model::EngineOptions,
@@ -126,6 +126,7 @@ struct EmbeddingsGuide;
 #[doc = include_str!("../../docs/guide/placement.md")]
 #[doc = include_str!("../../docs/guide/planning.md")]
 #[doc = include_str!("../../docs/guide/sessions.md")]
+#[doc = include_str!("../../docs/guide/speculation.md")]
 #[doc = include_str!("../../docs/guide/chat-output.md")]
 #[doc = include_str!("../../docs/guide/vindex.md")]
 struct GenerationGuide;

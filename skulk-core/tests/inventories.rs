@@ -56,6 +56,9 @@ fn tensors_are_counted_by_name() {
         assert!(by_name.guessed[0].contains("unheard_of"), "{:?}", by_name.guessed);
         assert_eq!(known.layers.len(), by_name.layers.len(), "{name}");
         assert_eq!((known.vision, known.mtp), (by_name.vision, by_name.mtp), "{name}");
+        // Biases of projections are counted by name alone.
+        let elements = by_name.elements as f64 / known.elements as f64;
+        assert!((0.99..1.02).contains(&elements), "{name}: {elements}");
         assert_eq!(known.input_table, by_name.input_table, "{name}");
         assert_eq!(known.tied_embeddings, by_name.tied_embeddings, "{name}");
         if SPECIAL.contains(&name.as_str()) {
@@ -157,4 +160,24 @@ fn so_are_those_of_vindex_folders() {
     for (known, by_name) in known.layers.iter().zip(&by_name.layers) {
         assert_eq!(bytes(known, false), bytes(by_name, false));
     }
+}
+
+/// What is computed for a prompt follows from how many weights there are, however they are stored.
+#[test]
+fn elements_do_not_depend_on_the_format() {
+    let elements = |name: &str| counted(&path(name)).elements;
+    for (plain, stored) in [
+        ("llama", "llama_mlx"),
+        ("llama", "llama_mlx_mixed"),
+        ("gemma3", "gemma3_mlx"),
+        ("gpt_oss", "gpt_oss_mxfp4"),
+        ("gpt_oss", "gpt_oss_mlx"),
+        ("qwen2", "qwen2_gguf"),
+        ("gemma2", "gemma2_gguf"),
+    ] {
+        assert_eq!(elements(plain), elements(stored), "{plain} and {stored}");
+    }
+    let stories = counted(&path("stories260K"));
+    let bytes: u64 = stories.layers.iter().map(LayerBytes::total).sum();
+    assert_eq!(stories.elements * 4, bytes);
 }

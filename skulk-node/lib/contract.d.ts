@@ -583,6 +583,8 @@ export interface Inventory {
   stepRow?: number;
   /** Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known. */
   vocabulary?: number;
+  /** Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names. */
+  elements?: number;
   /** They were counted in a checkpoint; else estimated from a card. */
   exact?: boolean;
   /** The table of what layers get of tokens, of which each takes a row: it stays in the file. */
@@ -738,6 +740,17 @@ export interface Timings {
   prefillTokensPerSecond: number;
   /** Tokens per second after the first; 0 when there was only one. */
   decodeTokensPerSecond: number;
+  /** Tokens that were computed ahead. */
+  draftedTokens: number;
+  /** Of these those that became part of the text. */
+  acceptedTokens: number;
+  /** Steps that computed some ahead. */
+  draftSteps: number;
+  /**
+   * The speed of its steps, as a multiple of the speed without tokens ahead, by how long steps without took meanwhile;
+   * 1 where that is not known.
+   */
+  draftGain: number;
 }
 
 /** How a generation ended. */
@@ -1605,6 +1618,18 @@ export interface ServeOptions {
   maxBody?: number | null;
 }
 
+/** Options of measuring a link. */
+export interface LinkOptions {
+  /** The key that the server asks for. */
+  key?: string | null;
+  /** Certificates that the server's must lead to, in PEM; by default those of public authorities. */
+  roots?: string | null;
+  /** What proves to the server who asks: a certificate and its private key, in PEM. */
+  identity?: string | null;
+  /** Seconds that measuring may take; 30 by default. */
+  timeout?: number | null;
+}
+
 /** Options of one generation. */
 export interface GenerateOptions {
   /** Tokens to generate at most; by default until the model ends or the context is full. */
@@ -1629,6 +1654,22 @@ export interface GenerateOptions {
   logitBias?: Record<number, number> | null;
   /** The same seed draws the same tokens; 0 by default. */
   seed?: number | null;
+  /**
+   * Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
+   * measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
+   * chosen: on the CPU the text is the same in every bit.
+   */
+  speculate?: "auto" | "off" | null;
+  /**
+   * Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
+   * or not that pays, 1 to 15; by default as many as pay.
+   */
+  draftTokens?: number | null;
+  /**
+   * Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144 tokens
+   * and 4 MiB.
+   */
+  draftTexts?: string[] | null;
   /** Texts that end the generation; they are not part of its text. */
   stop?: string[] | null;
   /** A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given. */
@@ -1717,6 +1758,22 @@ export interface ChatOptions {
   logitBias?: Record<number, number> | null;
   /** The same seed draws the same tokens; 0 by default. */
   seed?: number | null;
+  /**
+   * Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
+   * measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
+   * chosen: on the CPU the text is the same in every bit.
+   */
+  speculate?: "auto" | "off" | null;
+  /**
+   * Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
+   * or not that pays, 1 to 15; by default as many as pay.
+   */
+  draftTokens?: number | null;
+  /**
+   * Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144 tokens
+   * and 4 MiB.
+   */
+  draftTexts?: string[] | null;
   /** Texts that end the generation; they are not part of its text. */
   stop?: string[] | null;
   /** A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given. */

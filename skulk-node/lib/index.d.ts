@@ -512,6 +512,11 @@ export const Node: {
    * file systems have no drives.
    */
   measureDisk(path: Path): Promise<number>;
+  /**
+   * How fast the link from this machine to a server of this library is, for a cluster's links: the median of fifteen round
+   * trips, and how fast bytes go there and come back, up to 8 MiB of them.
+   */
+  measureLink(address: string, options?: plain.LinkOptions & Stoppable): Promise<plain.LinkSpeed>;
 };
 
 /** Machines and what connects them. */

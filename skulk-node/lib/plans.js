@@ -208,6 +208,10 @@ async function price(card, placement, cluster, options) {
 const Node = {
   local: () => begin("nodeLocal"),
   measureDisk: async (path) => begin("nodeMeasureDisk", { path: pathOf(path, "path") }),
+  measureLink: async (address, options) => {
+    const [rest, own] = optionsOf(options, "signal");
+    return begin("nodeMeasureLink", { address: textOf(address, "address"), options: rest }, own);
+  },
 };
 
 const Cluster = {

@@ -23,6 +23,20 @@ test("events arrive one by one and make the text", async () => {
   assert.equal(events[0].token.logprob, null);
 });
 
+test("tokens ahead are those one by one", async () => {
+  for (const sampling of [{}, { temperature: 1, seed: 3, logprobs: 1 }]) {
+    const told = (options) =>
+      model.generate(PROMPT, { maxTokens: 60, ignoreEos: true, ...sampling, ...options }).output();
+    const alone = await told({ speculate: "off" });
+    assert.equal(alone.finish.timings.draftedTokens, 0);
+    const quoted = await told({ draftTexts: [PROMPT + alone.text], draftTokens: 3 });
+    assert.deepEqual([quoted.ids, quoted.text], [alone.ids, alone.text]);
+    const { draftedTokens, acceptedTokens, draftSteps, draftGain } = quoted.finish.timings;
+    assert.ok(20 < acceptedTokens && acceptedTokens <= draftedTokens && draftedTokens <= 3 * draftSteps);
+    assert.ok(draftGain > 0);
+  }
+});
+
 test("text and output collect what was not read", async () => {
   const running = model.generate(PROMPT, { maxTokens: 15 });
   const first = await running.next();

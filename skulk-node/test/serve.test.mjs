@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import path from "node:path";
 import { test } from "node:test";
 
-import { Model, Placement, Server, serve } from "skulk-node";
+import { Cluster, Model, Node, Placement, Server, serve } from "skulk-node";
 import { FIXTURES, PROMPT, STORIES, failure, run, temporary } from "./helpers.mjs";
 
 const MIXTRAL = path.join(FIXTURES, "mixtral");
@@ -24,6 +24,19 @@ for (const path of [STORIES, MIXTRAL]) {
     await server[Symbol.asyncDispose]();
   });
 }
+
+test("links are measured", async () => {
+  const server = await served(STORIES, { key: "k" });
+  const speed = await Node.measureLink(server.address, { key: "k" });
+  assert.ok(speed.roundTripSeconds > 0 && speed.bytesPerSecond > 1e5, JSON.stringify(speed));
+  assert.deepEqual(Cluster.mesh([{ id: "a" }, { id: "b" }], speed).mesh, speed);
+  await assert.rejects(Node.measureLink(server.address), failure("PeerFailed"));
+  await assert.rejects(Node.measureLink(server.address, { key: "k", signal: AbortSignal.abort() }));
+  await assert.rejects(Node.measureLink("here"), failure("InvalidArgument", { field: "address" }));
+  await assert.rejects(Node.measureLink(server.address, { timeout: 0 }), failure("InvalidArgument", { field: "timeout" }));
+  await server[Symbol.asyncDispose]();
+  await assert.rejects(Node.measureLink(server.address, { key: "k" }), failure("PeerLost"));
+});
 
 test("servers share layers and experts", async () => {
   const servers = await Promise.all([

@@ -44,7 +44,7 @@ mod _skulk {
         extract::extract,
         generation::Generation,
         model::{Model, devices},
-        plan::{Placement, inventory_from_checkpoint, measure_disk, plan, price},
+        plan::{Placement, inventory_from_checkpoint, measure_disk, measure_link, plan, price},
         serve::{Server, serve},
         session::Session,
         tokenizer::Tokenizer,

@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use skulk::plan::{Cluster, Inventory, Node};
+use skulk::remote;
 use skulk_contract::by_hand::PlacementOptions;
-use skulk_contract::options::PlanOptions;
+use skulk_contract::options::{LinkOptions, PlanOptions};
 use skulk_contract::price::PriceOptions;
 use skulk_contract::{ExpertShard, PlacedStage, Price};
 
+use crate::cancel::CancelToken;
 use crate::convert::unsigned;
 use crate::error::raise;
 use crate::given;
 use crate::json::{self, CONTRACT};
 use crate::model::placement_of;
+use crate::wait::run;
 
 /// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
 #[pyclass(frozen, eq, module = "skulk")]
@@ -262,6 +266,21 @@ pub(crate) fn price<'py>(
 #[pyfunction]
 pub(crate) fn measure_disk(py: Python<'_>, path: PathBuf) -> PyResult<f64> {
     py.detach(|| Node::measure_disk(path)).map_err(raise)
+}
+
+/// How fast the link to a server is, as `skulk.LinkSpeed`.
+#[pyfunction]
+#[pyo3(signature = (address, cancel, options))]
+pub(crate) fn measure_link<'py>(
+    py: Python<'py>,
+    address: &str,
+    cancel: Option<&Bound<'_, CancelToken>>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = given::options(Some(options), LinkOptions::read)?;
+    let address = address.parse().map_err(raise)?;
+    let work = |cancel, _: Sender<()>| remote::measure_link(&address, &options.cancel(cancel));
+    CONTRACT.one(py, "LinkSpeed", &run(py, cancel, work, |()| Ok(()))?)
 }
 
 /// A report as `skulk.PlanReport`.

@@ -199,6 +199,21 @@ def test_how_it_is_computed_does_not_change_the_text(stories: skulk.Model, optio
         assert model.generate(PROMPT, max_tokens=40, **sampling).output().ids == expected.ids
 
 
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 3, "logprobs": 1}])
+def test_tokens_ahead_are_those_one_by_one(stories: skulk.Model, sampling: dict[str, Any]) -> None:
+    def told(**options: Any) -> skulk.Output:
+        return stories.generate(PROMPT, max_tokens=60, ignore_eos=True, **sampling, **options).output()
+
+    alone = told(speculate="off")
+    timings = alone.finish.timings
+    assert (timings.drafted_tokens, timings.accepted_tokens, timings.draft_steps) == (0, 0, 0)
+    quoted = told(draft_texts=[PROMPT + alone.text, "and another"], draft_tokens=3)
+    assert (quoted.ids, quoted.text) == (alone.ids, alone.text) == (told().ids, told().text)
+    timings = quoted.finish.timings
+    assert 20 < timings.accepted_tokens <= timings.drafted_tokens <= 3 * timings.draft_steps
+    assert timings.draft_gain > 0
+
+
 def test_the_seed_fixes_the_text(stories: skulk.Model) -> None:
     def text(seed: int) -> str:
         return stories.generate(PROMPT, max_tokens=30, temperature=1.0, seed=seed).text()

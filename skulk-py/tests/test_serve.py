@@ -38,6 +38,25 @@ def test_what_a_server_computes_says_the_same(path: Path) -> None:
         assert server.address in repr(server)
 
 
+def test_links_are_measured() -> None:
+    with serve(STORIES, key="k") as server:
+        speed = skulk.Node.measure_link(server.address, key="k", timeout=20.0)
+        assert 0 < speed.round_trip_seconds < 1 and speed.bytes_per_second > 1e5
+        assert skulk.Cluster.mesh([skulk.Node("a"), skulk.Node("b")], speed).mesh == speed
+        with pytest.raises(skulk.PeerFailedError):
+            skulk.Node.measure_link(server.address)
+        cancel = skulk.CancelToken()
+        cancel.cancel()
+        with pytest.raises(skulk.CancelledError):
+            skulk.Node.measure_link(server.address, key="k", cancel=cancel)
+    with pytest.raises(skulk.PeerLostError):
+        skulk.Node.measure_link(server.address, key="k")
+    for address, options, field in [("here", {}, "address"), (server.address, {"timeout": 0.0}, "timeout")]:
+        with pytest.raises(skulk.InvalidArgumentError) as caught:
+            skulk.Node.measure_link(address, **options)
+        assert caught.value.context["field"] == field
+
+
 def test_servers_share_layers_and_experts() -> None:
     alone = skulk.Model.load(MIXTRAL, threads=1)
     with serve(MIXTRAL, experts=range(4)) as first, serve(MIXTRAL, experts=range(4, 8), layers=range(1, 3)) as second:

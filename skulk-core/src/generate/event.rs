@@ -120,4 +120,13 @@ pub struct Timings {
     pub prefill_tokens_per_second: f64,
     /// Tokens per second after the first; 0 when there was only one.
     pub decode_tokens_per_second: f64,
+    /// Tokens that were computed ahead.
+    pub drafted_tokens: usize,
+    /// Of these those that became part of the text.
+    pub accepted_tokens: usize,
+    /// Steps that computed some ahead.
+    pub draft_steps: usize,
+    /// The speed of its steps, as a multiple of the speed without tokens ahead, by how long steps without took meanwhile; 1
+    /// where that is not known.
+    pub draft_gain: f64,
 }

@@ -51,6 +51,7 @@ impl Generation {
         let model = Arc::clone(&turn.shared.model);
         let start = Start {
             tokenizer: &model.tokenizer,
+            quoted: &model.quoted,
             prompt: &prompt,
             options,
             vocab_size: model.arch.vocab_size,

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::chat::Origin;
+use super::draft;
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
@@ -132,13 +133,16 @@ fn assemble(
         .with_hint("the tokenizer belongs to another model"));
     }
     let shards = Arc::new(Stages::new(shards));
-    let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full: options.when_full };
+    let ahead = draft::is_possible(&arch);
+    let when_full = options.when_full;
+    let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full, context, ahead };
     let scheduler = Scheduler::start(Arc::clone(&shards), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {
             fingerprint: Fingerprint::of(&arch, checkpoint),
             speech: Origin::of(checkpoint, options),
             grammars: Grammars::default(),
+            quoted: draft::Quoted::default(),
             path: checkpoint.path().to_owned(),
             // Neither who followed loading nor who could stop it is held.
             options: LoadOptions { progress: None, cancel: CancelToken::new(), ..options.clone() },

@@ -140,7 +140,13 @@ impl Ask for Scoring {
 
     fn begin(&mut self, _cached: usize) {}
 
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken> {
+    fn take(
+        &mut self,
+        state: &mut State,
+        reply: &mut Reply,
+        segment: usize,
+        _drafted: &[TokenId],
+    ) -> Result<Taken> {
         let logits = reply.logits(segment);
         // Who had to give its pages away computes from the beginning: the first rows were sent before.
         let first = state.held.len() - logits.data.len() / logits.width.max(1);

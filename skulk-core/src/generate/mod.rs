@@ -3,6 +3,7 @@
 mod channel;
 mod chat;
 mod divergence;
+mod draft;
 mod event;
 mod fingerprint;
 mod generation;
@@ -33,7 +34,7 @@ pub use generation::{Generation, Output};
 pub use load_options::{LoadOptions, WhenFull};
 pub use memory::ModelMemory;
 pub use model::{Model, StageInfo};
-pub use options::{GenerateOptions, Prompt};
+pub use options::{GenerateOptions, Prompt, Speculate};
 pub use sampler::Sampling;
 pub use saved::SavedSession;
 pub use session::Session;

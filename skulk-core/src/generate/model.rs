@@ -14,6 +14,7 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::engine::{EngineId, FfnMemory, FfnService, KvMemory};
 use crate::error::Result;
+use crate::generate::draft::Quoted;
 use crate::generate::{GenerateOptions, Generation, LoadOptions, Output, Prompt, Session};
 use crate::grammar::Grammars;
 use crate::plan::Placement;
@@ -70,6 +71,8 @@ pub(super) struct Inner {
     /// How it is spoken to.
     pub(super) speech: Origin,
     pub(super) grammars: Grammars,
+    /// Texts that generations may quote.
+    pub(super) quoted: Quoted,
     pub(super) fingerprint: Fingerprint,
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,

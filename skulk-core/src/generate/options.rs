@@ -1,11 +1,13 @@
 //! What may a caller ask of a generation?
 
+use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::generate::Sampling;
+use crate::generate::draft::{self, MOST, MOST_BYTES};
 use crate::grammar::Constraint;
 use crate::ids::TokenId;
-use crate::macros::setters;
+use crate::macros::{closed_set, setters};
 
 /// What a generation starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,19 @@ impl From<Vec<TokenId>> for Prompt {
     }
 }
 
+closed_set! {
+    /// Whether tokens are computed ahead.
+    #[derive(Default)]
+    pub enum Speculate {
+        /// Where it pays, by times and acceptances that are measured meanwhile: the text's own repetitions are proposed, and
+        /// kept while they are what the model would have written.
+        #[default]
+        Auto = "auto",
+        /// One token after the other.
+        Off = "off",
+    }
+}
+
 /// Options of one generation.
 ///
 /// ```
@@ -62,6 +77,15 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Report the log-probability of each token, and of this many likeliest ones (0 to 64).
     pub logprobs: Option<usize>,
+    /// Whether tokens are computed ahead. The text is the same, in every bit where the engine's
+    /// [rows are exact](crate::engine::Capabilities::exact_rows).
+    pub speculate: Speculate,
+    /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether or
+    /// not that pays (1 to 15); `None`: as many as pay.
+    pub draft_tokens: Option<usize>,
+    /// Texts that the text may quote, beside its own prompt: what followed there is proposed. At most 262,144 tokens and 4
+    /// MiB in all; a token takes some 40 bytes, once for all generations with the same texts.
+    pub draft_texts: Vec<String>,
     /// Sessions of a higher one begin first, and their prompts are computed first.
     pub priority: i32,
     /// Ends the generation, in prefill too, within one layer's work.
@@ -78,6 +102,9 @@ impl Default for GenerateOptions {
             constraint: None,
             ignore_eos: false,
             logprobs: None,
+            speculate: Speculate::Auto,
+            draft_tokens: None,
+            draft_texts: Vec::new(),
             priority: 0,
             cancel: CancelToken::new(),
         }
@@ -97,6 +124,12 @@ setters!(GenerateOptions {
     ignore_eos: bool;
     /// Reports log-probabilities: of the sampled token, and of this many likeliest.
     logprobs: usize => Some(logprobs);
+    /// Computes tokens ahead, or does not.
+    speculate: Speculate;
+    /// Computes so many ahead, whether or not that pays.
+    draft_tokens: usize => Some(draft_tokens);
+    /// Proposes what follows in these texts, too.
+    draft_texts: impl IntoIterator<Item = impl Into<String>> => draft_texts.into_iter().map(Into::into).collect();
     /// Goes before those of lower priority.
     priority: i32;
     /// Ends when the token is cancelled.
@@ -107,7 +140,7 @@ impl GenerateOptions {
     /// The most log-probabilities a position can report.
     pub const MAX_LOGPROBS: usize = 64;
 
-    pub(super) fn validate(&self, vocab_size: usize) -> Result<()> {
+    pub(super) fn validate(&self, arch: &ArchSpec) -> Result<()> {
         let invalid = |field: &'static str, message: String| {
             Err(Error::argument(field, message)
                 .with_hint("correct the option, or leave it out for its default"))
@@ -125,7 +158,24 @@ impl GenerateOptions {
             let message = "expected texts with a constraint to end where that is met, found `ignore_eos`";
             return invalid("ignore_eos", message.into());
         }
-        self.sampling.validate(vocab_size)
+        if let Some(tokens) = self.draft_tokens.filter(|tokens| !(1..=MOST).contains(tokens)) {
+            return invalid("draft_tokens", format!("expected 1 to {MOST}, found {tokens}"));
+        }
+        let bytes: usize = self.draft_texts.iter().map(String::len).sum();
+        if bytes > MOST_BYTES {
+            return invalid("draft_texts", format!("expected at most {MOST_BYTES} bytes, found {bytes}"));
+        }
+        let drafts = self.draft_tokens.map(|_| "draft_tokens");
+        if let Some(field) = drafts.or((!self.draft_texts.is_empty()).then_some("draft_texts")) {
+            if self.speculate == Speculate::Off {
+                return invalid(field, "expected none where `speculate` is `off`, found some".into());
+            }
+            if !draft::is_possible(arch) {
+                let message = "expected none for a model with recurrent layers, whose states do not go back to any token, found some";
+                return invalid(field, message.into());
+            }
+        }
+        self.sampling.validate(arch.vocab_size)
     }
 }
 

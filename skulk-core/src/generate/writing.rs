@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Sender;
+use super::draft::{Drafter, Proposal, Quoted};
 use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
 use super::sampler::{self, Narrow, Sampler};
 use super::scheduler::{Ask, Rows, Taken};
-use super::session::{State, Turn};
+use super::session::{State, Turn, common};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
 use crate::error::{Error, ErrorKind, Result, Retry};
@@ -91,6 +92,9 @@ pub(super) struct Writing {
     sampler: Sampler,
     stops: StopMatcher,
     steering: Option<Box<dyn Steering>>,
+    /// What proposes tokens, and what came of it.
+    drafter: Option<Drafter>,
+    ahead: Ahead,
     text: Detokenizer,
     events: Sender,
     /// The model's own logits, kept only for log-probabilities.
@@ -107,6 +111,19 @@ pub(super) struct Writing {
     first_token: Option<Instant>,
 }
 
+/// What computing tokens ahead came to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ahead {
+    drafted: usize,
+    accepted: usize,
+    steps: usize,
+    /// Tokens of the last step.
+    given: usize,
+    /// Seconds of its steps after the first token, and what they would have taken without.
+    taken: f64,
+    without: f64,
+}
+
 /// Tokens and durations of a generation; the detail of the error of one that was stopped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
@@ -117,6 +134,7 @@ pub(super) struct Counted {
 /// What a generation starts with.
 pub(super) struct Start<'a> {
     pub(super) tokenizer: &'a Arc<Tokenizer>,
+    pub(super) quoted: &'a Quoted,
     pub(super) prompt: &'a [TokenId],
     pub(super) options: GenerateOptions,
     pub(super) vocab_size: usize,
@@ -128,7 +146,8 @@ pub(super) struct Start<'a> {
 
 impl Writing {
     pub(super) fn new(start: Start<'_>) -> Result<Self> {
-        let Start { tokenizer, prompt, options, vocab_size, chunk, context, load_time, steering } = start;
+        let Start { tokenizer, quoted, prompt, options, vocab_size, chunk, context, load_time, steering } =
+            start;
         let sampler = Sampler::new(options.sampling.clone());
         // Log-probabilities are of all logits.
         let of = |enough: Option<usize>| {
@@ -144,6 +163,8 @@ impl Writing {
             sampler,
             stops: StopMatcher::new(options.stop.iter().map(String::as_str))?,
             steering,
+            drafter: Drafter::new(&options, quoted, tokenizer)?,
+            ahead: Ahead::default(),
             text: Detokenizer::new(Arc::clone(tokenizer), prompt, true),
             tokenizer: Arc::clone(tokenizer),
             events: Sender::to_nobody(),
@@ -161,24 +182,30 @@ impl Writing {
         })
     }
 
-    /// Samples from a step's logits and appends the token to the history. `None` where they are too few.
-    fn choose(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Option<Token>> {
+    /// Samples from the logits of a row of a step and appends the token to the history. `None` where they are too few.
+    fn choose(
+        &mut self,
+        state: &mut State,
+        reply: &mut Reply,
+        (segment, row): (usize, usize),
+    ) -> Result<Option<Token>> {
         let history = &mut state.history;
         let found = reply.logits(segment);
-        if found.data.is_empty() {
+        let Some(data) = found.row(row).filter(|data| !data.is_empty()) else {
             return Err(Error::new(ErrorKind::Internal, "the last stage gave no logits"));
-        }
+        };
         let narrow = self.steering.as_mut().and_then(|steering| steering.narrow());
-        if !found.ids.is_empty() {
-            let largest = found.ids.iter().copied().zip(found.data.iter().copied());
+        if let Some(ids) = found.row_ids(row) {
+            let largest = ids.iter().copied().zip(data.iter().copied());
             let chosen = match narrow {
-                None => Some(self.sampler.sample_top(found.ids, found.data)?),
+                None => Some(self.sampler.sample_top(ids, data)?),
                 Some(narrow) => self.sampler.sample_among(largest, false, narrow)?,
             };
             history.extend(chosen);
             return Ok(chosen.map(|id| Token { id, logprob: None, top_logprobs: Vec::new() }));
         }
-        let logits = reply.logits_mut(segment);
+        let within = row * found.width..(row + 1) * found.width;
+        let logits = &mut reply.logits_mut(segment)[within];
         let mut top_logprobs = Vec::new();
         // Sampling changes the logits in place; log-probabilities are of the raw ones.
         let normaliser = self.options.logprobs.map(|top| {
@@ -233,6 +260,10 @@ impl Writing {
                     completion_tokens.saturating_sub(1),
                     decode.as_secs_f64(),
                 ),
+                drafted_tokens: self.ahead.drafted,
+                accepted_tokens: self.ahead.accepted,
+                draft_steps: self.ahead.steps,
+                draft_gain: if self.ahead.taken > 0.0 { self.ahead.without / self.ahead.taken } else { 1.0 },
             },
         }
     }
@@ -258,7 +289,7 @@ impl Writing {
             Some(FinishReason::EndOfSequence)
         } else if course.is_err() {
             None
-        } else if self.completion_tokens == self.max_tokens {
+        } else if self.completion_tokens >= self.max_tokens {
             Some(FinishReason::Length)
         } else {
             None
@@ -314,23 +345,63 @@ impl Ask for Writing {
         self.begun = Instant::now();
     }
 
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken> {
-        let chosen = match self.forced(state)? {
-            Some(token) => Some(token),
-            None => self.choose(state, reply, segment)?,
+    fn draft(&mut self, history: &[TokenId], most: usize) -> Proposal<'_> {
+        // One comes in any case.
+        let most = most.min(self.tokens_left().saturating_sub(1));
+        self.drafter.as_mut().map_or_else(Proposal::default, |drafter| drafter.draft(history, most))
+    }
+
+    fn note_step(&mut self, taken: f64, without: f64) {
+        self.ahead.taken += taken;
+        self.ahead.without += without * self.ahead.given as f64;
+    }
+
+    fn take(
+        &mut self,
+        state: &mut State,
+        reply: &mut Reply,
+        segment: usize,
+        drafted: &[TokenId],
+    ) -> Result<Taken> {
+        let known = state.history.len();
+        self.ahead.given = 0;
+        let mut row = 0;
+        let taken = loop {
+            let chosen = match self.forced(state)? {
+                Some(token) => Some(token),
+                None => self.choose(state, reply, (segment, row))?,
+            };
+            let Some(token) = chosen else {
+                self.all = AGAIN;
+                break Taken::Again;
+            };
+            self.all = self.all.saturating_sub(1);
+            self.prefill.get_or_insert_with(|| self.begun.elapsed());
+            let mut goes_on = self.tell(token)?;
+            // What is certain is computed together with what comes before it.
+            while goes_on && let Some(token) = self.forced(state)? {
+                goes_on = self.tell(token)?;
+            }
+            if !goes_on {
+                break Taken::Over;
+            }
+            // What was drafted is computed already, while it is what was chosen.
+            let new = &state.history[known..];
+            if !drafted.starts_with(new) {
+                break Taken::GoesOn;
+            }
+            row = new.len();
         };
-        let Some(token) = chosen else {
-            self.all = AGAIN;
-            return Ok(Taken::Again);
-        };
-        self.all = self.all.saturating_sub(1);
-        self.prefill.get_or_insert_with(|| self.begun.elapsed());
-        let mut goes_on = self.tell(token)?;
-        // What is certain is computed together with what comes before it.
-        while goes_on && let Some(token) = self.forced(state)? {
-            goes_on = self.tell(token)?;
+        let right = common(&state.history[known..], drafted);
+        if let (Some(drafter), Taken::GoesOn | Taken::Over) = (&mut self.drafter, &taken) {
+            drafter.note(drafted.len(), right);
         }
-        Ok(if goes_on { Taken::GoesOn } else { Taken::Over })
+        self.ahead.drafted += drafted.len();
+        self.ahead.accepted += right;
+        self.ahead.steps += usize::from(!drafted.is_empty());
+        // What was forced behind these is computed later.
+        self.ahead.given = (state.history.len() - known).min(right + 1);
+        Ok(taken)
     }
 
     fn end(self: Box<Self>, result: Result<()>, turn: Turn) {

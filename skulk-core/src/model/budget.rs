@@ -24,7 +24,7 @@ use crate::engine::FfnMemory;
 use crate::engine::backend::ExpertMemory;
 use crate::error::{Error, Result};
 use crate::ids::ExpertIdx;
-use crate::weights::{Checkpoint, Region};
+use crate::weights::{Checkpoint, Region, available_memory};
 
 /// A number of bytes, and the units that share it: those of all shards of an engine.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ struct State {
     in_use: u64,
     peak: u64,
     let_go: u64,
+    /// The system has not memory enough to keep all units.
+    short: bool,
 }
 
 /// A layer's units: one, or its experts.
@@ -98,10 +100,14 @@ impl Budget {
         // Stages of one model share its description.
         let (model, n_layers) = (std::ptr::from_ref(arch).addr(), arch.n_layers());
 
+        regions.iter().flatten().for_each(Region::scattered);
         let bytes = |regions: &Vec<Region>| regions.iter().map(Region::stored_bytes).sum();
         let units = regions.iter().map(|regions| Unit { bytes: bytes(regions), ..Unit::default() }).collect();
         let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, units, regions });
         let mut state = self.state();
+        let units_of = |block: &Block| block.units.iter().map(|unit| unit.bytes).sum::<u64>();
+        let all: u64 = state.blocks.iter().flatten().chain(&block).map(units_of).sum();
+        state.short = available_memory().is_some_and(|(available, _)| all > available.bytes());
         let free = state.blocks.iter().position(Option::is_none);
         let at = free.unwrap_or(state.blocks.len());
         match state.blocks.get_mut(at) {
@@ -188,7 +194,7 @@ impl State {
         self.in_memory += bytes;
         self.peak = self.peak.max(self.in_memory);
         if let Some(regions) = self.blocks[at.0].as_ref().and_then(|block| block.regions.get(at.1)) {
-            regions.iter().for_each(Region::will_need);
+            regions.iter().for_each(Region::fetch);
         }
         true
     }
@@ -203,7 +209,7 @@ impl State {
             self.in_memory -= bytes;
             self.let_go += bytes;
             if let Some(regions) = self.blocks[at.0].as_ref().and_then(|block| block.regions.get(at.1)) {
-                regions.iter().for_each(Region::let_go);
+                regions.iter().for_each(|region| region.let_go(self.short));
             }
         }
     }

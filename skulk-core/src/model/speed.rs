@@ -1,5 +1,6 @@
 //! How fast does a device compute what models take of it? Measured with the decoder's own operations.
 
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::arch::{Activation, AttentionSpec, CHUNK, RopeLayout};
@@ -9,31 +10,42 @@ use crate::engine::{DeviceSpeed, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// What one figure takes at least: less says little where work is handed over.
-const LONG: Duration = Duration::from_millis(10);
+/// What is timed at once takes so long at least: less says little where work is handed over.
+const LONG: Duration = Duration::from_millis(5);
+/// How often it is timed: what is in the middle counts.
+const ROUNDS: usize = 3;
 /// How often at most something is done for it, however short it seems to take.
 const MOST: usize = 1 << 20;
 /// Blocks of 4 bits, as most models have them.
 const DTYPE: DType = DType::Q4_K;
 /// Elements of a row of weights.
 const WIDTH: usize = 2048;
-/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than caches hold, in such pieces as models have.
+/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than most caches hold, in such pieces as models have.
 const TALL: usize = 14_336;
 const MATRICES: usize = 8;
 /// Rows of a matrix that a prompt's rows are multiplied with: as many as give a device enough to do.
 const TALLER: [usize; 3] = [512, 4096, TALL];
-const ENOUGH: Duration = Duration::from_millis(2);
+const ENOUGH: Duration = Duration::from_millis(1);
 /// What a layer's rows and weights are where nothing but its operations takes time.
 const SMALL: usize = 256;
 const HEADS: usize = 4;
 
 /// Measures a backend. Takes 132 MB of main memory, and of the device's where weights are copied.
 pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
-    let weights = weights([TALL, WIDTH])?;
+    // Most of the time goes into having the system find pages.
+    let matrices = std::thread::scope(|scope| {
+        let make = || weights([TALL, WIDTH]);
+        let made: Vec<_> = (0..MATRICES).map(|_| Builder::new().spawn_scoped(scope, make)).collect();
+        let matrices = made.into_iter().map(|made| match made.map(ScopedJoinHandle::join) {
+            Ok(Ok(matrix)) => matrix,
+            _ => make(),
+        });
+        matrices.collect::<Result<Vec<_>>>()
+    })?;
     // As steps are run: on the device's threads, and in turns with others.
     let never = CancelToken::new();
     let (reading, operations, (layer, trip)) = backend.run(&StepCx::new(&never), || {
-        Ok((reading(backend, &weights)?, computing(backend, &weights)?, waiting(backend)?))
+        Ok((reading(backend, &matrices)?, computing(backend, &matrices)?, waiting(backend)?))
     })?;
     let speed = DeviceSpeed {
         bytes_per_second: reading,
@@ -61,24 +73,30 @@ fn weights(shape: [usize; 2]) -> Result<Region> {
 
 /// Seconds of one of what `work` queues so many times, which is waited for.
 fn timed(mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
-    let mut times = 1;
-    loop {
+    let mut time = |times: usize| {
         let start = Instant::now();
         work(times)?;
-        let taken = start.elapsed();
-        if taken >= LONG || times >= MOST {
-            return Ok(taken.as_secs_f64() / times as f64);
-        }
-        times *= 2;
+        Ok(start.elapsed())
+    };
+    let mut times = 1;
+    let mut taken = time(times)?;
+    while taken < LONG && times < MOST {
+        let wanted = LONG.as_nanos() / taken.as_nanos().max(1);
+        times = (times * (wanted as usize + 1)).min(MOST);
+        taken = time(times)?;
     }
+    let mut all = [taken; ROUNDS];
+    for taken in &mut all[1..] {
+        *taken = time(times)?;
+    }
+    all.sort_unstable();
+    Ok(all[ROUNDS / 2].as_secs_f64() / times as f64)
 }
 
 /// Bytes of weights a second that a row is multiplied with.
-fn reading<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
-    let mut matrices = vec![backend.matrix(weights.clone(), None)?];
-    for _ in 1..MATRICES {
-        matrices.push(backend.matrix(self::weights([TALL, WIDTH])?, None)?);
-    }
+fn reading<B: Backend>(backend: &B, weights: &[Region]) -> Result<f64> {
+    let matrix = |weights: &Region| backend.matrix(weights.clone(), None);
+    let matrices = weights.iter().map(matrix).collect::<Result<Vec<_>>>()?;
     let (mut x, mut out) = (backend.buffer(1, WIDTH)?, backend.buffer(1, TALL)?);
     let mut stream = backend.stream(1, WIDTH)?;
     backend.write(&mut stream, &[1.0; WIDTH], &mut x)?;
@@ -93,11 +111,13 @@ fn reading<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
     // Threads, kernels and memory are there from the first one on.
     product(1)?;
     let seconds = timed(product)?;
-    Ok((weights.bytes().len() * MATRICES) as f64 / seconds)
+    let bytes: usize = weights.iter().map(|weights| weights.bytes().len()).sum();
+    Ok(bytes as f64 / seconds)
 }
 
 /// Operations a second of a prompt's rows.
-fn computing<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
+fn computing<B: Backend>(backend: &B, weights: &[Region]) -> Result<f64> {
+    let Some(weights) = weights.first() else { return Ok(0.0) };
     let mut rate = 0.0;
     for tall in TALLER {
         let matrix = backend.matrix(weights.row_range(0..tall), None)?;
@@ -113,9 +133,14 @@ fn computing<B: Backend>(backend: &B, weights: &Region) -> Result<f64> {
             backend.read(&mut stream, &out, &mut host)
         };
         product(1)?;
-        let seconds = timed(product)?;
-        rate = (2 * CHUNK * tall * WIDTH) as f64 / seconds;
-        if seconds >= ENOUGH.as_secs_f64() {
+        let mut shortest = Duration::MAX;
+        for _ in 0..2 {
+            let start = Instant::now();
+            product(1)?;
+            shortest = shortest.min(start.elapsed());
+        }
+        if shortest >= ENOUGH || tall == TALL {
+            rate = (2 * CHUNK * tall * WIDTH) as f64 / timed(product)?;
             break;
         }
     }

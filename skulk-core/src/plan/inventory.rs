@@ -11,7 +11,7 @@ use crate::arch::{ArchSpec, MAX_LAYERS, RowWidths, STATES_HELD, kept_positions};
 use crate::card::{ModelCard, parameters};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
-use crate::weights::{Checkpoint, stored_bytes};
+use crate::weights::{Checkpoint, TensorInfo, stored_bytes};
 
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,6 +46,10 @@ pub struct Inventory {
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub vocabulary: u64,
+    /// Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub elements: u64,
     /// They were counted in a checkpoint; else estimated from a card.
     #[cfg_attr(feature = "schema", schemars(default))]
     pub exact: bool,
@@ -284,6 +288,8 @@ impl Inventory {
             })
         });
         let mut layers = layers.collect::<Result<Vec<_>>>()?;
+        let stored = arch.layers.iter().enumerate().flat_map(|(at, spec)| names.weights(at, spec));
+        let stored = stored.filter_map(|name| checkpoint.tensor(&name)).map(TensorInfo::elements);
         let [begin, end] = arch.stream_ends();
         if let Some(first) = layers.first_mut() {
             first.attention = first.attention.saturating_add(sum(&mut begin.into_iter())?);
@@ -299,6 +305,7 @@ impl Inventory {
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
             step_row: RowWidths::of(&arch, &arch.layers).bytes(),
             vocabulary: arch.vocab_size as u64,
+            elements: stored.fold(0, u64::saturating_add),
             exact: true,
             input_table: if inputs { len(&names.layer_inputs()).unwrap_or(0) } else { 0 },
             vision,
@@ -329,6 +336,12 @@ impl Inventory {
         let is_last = layers.end == self.layers.len();
         let held = layers.start == 0 || self.embedding_everywhere || is_last && self.tied_embeddings;
         held && !layers.is_empty()
+    }
+
+    /// Weights in a byte of layers, on average; `None` where they were not counted.
+    pub(super) fn weights_per_byte(&self) -> Option<f64> {
+        let bytes = self.layers.iter().map(LayerBytes::total).fold(0, u64::saturating_add);
+        (self.elements > 0 && bytes > 0).then(|| self.elements as f64 / bytes as f64)
     }
 
     /// What is not loaded, and in no budget.

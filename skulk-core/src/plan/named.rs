@@ -10,7 +10,7 @@ use super::inventory::{Inventory, LayerBytes};
 use super::memory::KV_VALUE_BYTES;
 use crate::arch::MAX_LAYERS;
 use crate::card::{INDEX_ALIGNMENT, MOST_EXPERTS};
-use crate::weights::{Checkpoint, Metadata, TensorInfo};
+use crate::weights::{Checkpoint, Metadata, TensorInfo, beside as scales_beside};
 
 /// Tensors that a message names.
 const LISTED: usize = 5;
@@ -304,11 +304,15 @@ pub(super) fn inventory(checkpoint: &dyn Checkpoint) -> Option<Inventory> {
     let mut layers: BTreeMap<usize, Layer> = BTreeMap::new();
     let mut inventory = Inventory { exact: true, tied_embeddings: true, ..Inventory::default() };
     let mut unknown = Vec::new();
+    let scales: BTreeSet<String> = checkpoint.tensors().iter().flat_map(scales_beside).collect();
     for tensor in checkpoint.tensors() {
         let part = part(&tensor.name, tensor.shape.len(), most);
         let sum = match part {
             Part::Attention(at) | Part::Router(at) | Part::FeedForward(at) | Part::Experts(at, _) => {
                 layers.entry(at).or_default().add(tensor, part);
+                if !scales.contains(&tensor.name) {
+                    inventory.elements = inventory.elements.saturating_add(tensor.elements());
+                }
                 continue;
             }
             Part::Embedding => &mut inventory.embedding,

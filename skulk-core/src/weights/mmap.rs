@@ -169,14 +169,33 @@ impl Mapping {
         let _ = range;
     }
 
+    /// Tells the system that these bytes are read here and there. Where it has to read one on its own it reads no others
+    /// around, which may be megabytes.
+    pub(crate) fn scattered(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            let _ = map.advise_range(memmap2::Advice::Random, range.start, range.len());
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
     /// Takes pages of these bytes out of this process' memory. They stay readable: the system gets them
     /// from the file again. Pages that the range has only a part of stay, unless nothing else is in them.
-    /// On Linux that is so when it returns; on Apple's systems it is advice; elsewhere nothing happens.
-    pub(crate) fn let_go(&self, range: Range<usize>) {
+    /// On Linux that is so when it returns; on Apple's systems it is advice; elsewhere nothing happens. There the
+    /// system's cache keeps them for as long as it likes; where memory is `short` Linux gives them up at once, since it
+    /// reads nothing ahead before there is room.
+    pub(crate) fn let_go(&self, range: Range<usize>, short: bool) {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
         if let Some(map) = &self.map
             && let Some(pages) = own_pages(map.as_ptr().addr(), map.len(), &range, page_size())
         {
+            #[cfg(target_os = "linux")]
+            if let Some(own) = map.get(pages.clone()).filter(|_| short) {
+                let out = rustix::mm::Advice::LinuxPageOut;
+                // SAFETY: the pages lie within the map, and this advice changes nothing in them.
+                let _ = unsafe { rustix::mm::madvise(own.as_ptr().cast_mut().cast(), own.len(), out) };
+            }
             // SAFETY: the pages lie within the map, which is of a file and only ever read, so that no page differs
             // from the file's: whoever reads one again finds the same bytes, at any time and on any thread.
             let _ = unsafe {
@@ -185,6 +204,8 @@ impl Mapping {
         }
         #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
         let _ = range;
+        #[cfg(not(target_os = "linux"))]
+        let _ = short;
     }
 }
 
@@ -314,12 +335,12 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| (0..20).all(|_| **mapping == *expected));
             for at in 0..60 {
-                mapping.let_go(at * 40_000..(at + 1) * 40_000);
+                mapping.let_go(at * 40_000..(at + 1) * 40_000, at % 2 == 0);
                 mapping.will_need(at * 40_000..(at + 1) * 40_000);
             }
             assert!(reader.join().unwrap());
         });
-        mapping.let_go(0..mapping.len());
+        mapping.let_go(0..mapping.len(), true);
         assert!(**mapping == *expected);
     }
 }

@@ -66,6 +66,11 @@ impl TensorInfo {
     ) -> Self {
         Self { name: name.into(), dtype, shape: shape.into(), file, offset, len }
     }
+
+    /// How many elements it has.
+    pub(crate) fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |n, dim| n.saturating_mul(*dim as u64))
+    }
 }
 
 /// What the checkpoint says about the model, in its own format.

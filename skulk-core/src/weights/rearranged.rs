@@ -82,7 +82,7 @@ impl Region {
                 to.chunks_exact_mut(row).zip(rows).for_each(|(to, from)| to.copy_from_slice(from));
             }
         }
-        self.let_go();
+        self.let_go(false);
         Ok(self.with_bytes(&[count, n, n_in], Arc::new(bytes)))
     }
 }
@@ -133,7 +133,7 @@ impl Region {
                 [rows, columns],
             );
         }
-        self.let_go();
+        self.let_go(false);
         let dtype = if plain { self.dtype() } else { DType::F32 };
         Ok(self.with_bytes(&[columns, rows], Arc::new(bytes)).of_type(dtype))
     }

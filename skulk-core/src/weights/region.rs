@@ -485,12 +485,30 @@ impl Region {
         }
     }
 
-    /// Takes a mapped tensor's pages out of this process' memory; they are read again when they are used. Pages
-    /// that it shares with others of its stack stay. See [`Mapping::let_go`].
-    pub(crate) fn let_go(&self) {
+    /// Tells the system that a mapped tensor will be read soon, one that is read [on demand](Self::on_demand), too.
+    pub(crate) fn fetch(&self) {
         for part in self.arrays() {
             if let Bytes::Mapped(mapping) = &part.bytes {
-                mapping.let_go(part.range.clone());
+                mapping.will_need(part.range.clone());
+            }
+        }
+    }
+
+    /// Tells the system to read no more of a mapped tensor than is asked for, by [`fetch`](Self::fetch) or by use.
+    pub(crate) fn scattered(&self) {
+        for part in self.arrays() {
+            if let Bytes::Mapped(mapping) = &part.bytes {
+                mapping.scattered(part.range.clone());
+            }
+        }
+    }
+
+    /// Takes a mapped tensor's pages out of this process' memory; they are read again when they are used. Pages
+    /// that it shares with others of its stack stay. See [`Mapping::let_go`].
+    pub(crate) fn let_go(&self, short: bool) {
+        for part in self.arrays() {
+            if let Bytes::Mapped(mapping) = &part.bytes {
+                mapping.let_go(part.range.clone(), short);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Does a generation do what it says? Through `Model`, `Session` and `Generation`, as callers see them.
 
+mod ahead;
 mod budget;
 mod cancel;
 pub(crate) mod common;

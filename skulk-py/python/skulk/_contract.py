@@ -1316,6 +1316,8 @@ class Inventory(_methods.Inventory):
     taken for sixteen rows of hidden states."""
     vocabulary: int = 0
     """Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known."""
+    elements: int = 0
+    """Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names."""
     exact: bool = False
     """They were counted in a checkpoint; else estimated from a card."""
     input_table: int = 0
@@ -1338,6 +1340,7 @@ class Inventory(_methods.Inventory):
             row=data["row"],
             step_row=data["stepRow"],
             vocabulary=data["vocabulary"],
+            elements=data["elements"],
             exact=data["exact"],
             input_table=data["inputTable"],
             vision=data["vision"],
@@ -1356,6 +1359,7 @@ class Inventory(_methods.Inventory):
             "row": self.row,
             "stepRow": self.step_row,
             "vocabulary": self.vocabulary,
+            "elements": self.elements,
             "exact": self.exact,
             "inputTable": self.input_table,
             "vision": self.vision,
@@ -1685,6 +1689,15 @@ class Timings:
     """Prompt tokens computed per second."""
     decode_tokens_per_second: float
     """Tokens per second after the first; 0 when there was only one."""
+    drafted_tokens: int
+    """Tokens that were computed ahead."""
+    accepted_tokens: int
+    """Of these those that became part of the text."""
+    draft_steps: int
+    """Steps that computed some ahead."""
+    draft_gain: float
+    """The speed of its steps, as a multiple of the speed without tokens ahead, by how long steps without took
+    meanwhile; 1 where that is not known."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Timings:
@@ -1695,6 +1708,10 @@ class Timings:
             decode=_number(data["decode"]),
             prefill_tokens_per_second=_number(data["prefillTokensPerSecond"]),
             decode_tokens_per_second=_number(data["decodeTokensPerSecond"]),
+            drafted_tokens=data["draftedTokens"],
+            accepted_tokens=data["acceptedTokens"],
+            draft_steps=data["draftSteps"],
+            draft_gain=_number(data["draftGain"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -1706,6 +1723,10 @@ class Timings:
             "decode": self.decode,
             "prefillTokensPerSecond": self.prefill_tokens_per_second,
             "decodeTokensPerSecond": self.decode_tokens_per_second,
+            "draftedTokens": self.drafted_tokens,
+            "acceptedTokens": self.accepted_tokens,
+            "draftSteps": self.draft_steps,
+            "draftGain": self.draft_gain,
         }
 
 

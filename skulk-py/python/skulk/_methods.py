@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from . import _skulk
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from . import vindex
+    from .options import LinkOptions
 
 T = TypeVar("T")
 
@@ -237,6 +240,20 @@ class Node:
         its cache: all but Linux, and file systems without drives.
         """
         return _skulk.measure_disk(path)
+
+    @staticmethod
+    def measure_link(
+        address: str, *, cancel: _skulk.CancelToken | None = None, **options: Unpack[LinkOptions]
+    ) -> _contract.LinkSpeed:
+        """How fast the link from this machine to a server of this library at `address` is, for `skulk.Link`: the median of
+        fifteen round trips, and how fast bytes go there and come back, up to 8 MiB of them.
+
+        `options` are those of `skulk.options.LinkOptions`. `cancel` and Ctrl-C end it soon.
+
+        Raises `PeerLostError` where the server cannot be reached in time, `PeerFailedError` where it refuses or sends
+        nothing back, as LARQL's, `InvalidArgumentError` for what is no address, and for addresses of gRPC.
+        """
+        return _skulk.measure_link(address, cancel, options)
 
 
 class Cluster:

@@ -16,11 +16,11 @@ from typing_extensions import Unpack
 from . import vindex
 from ._chat import ToolChat
 from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
-    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, ModelCard, ModelMemory, Output, PlacedStage, Price, Stage,
+    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price, Stage,
     ToolResult)
 from ._errors import Error
 from ._report import PlanReport
-from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LoadOptions,
+from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LinkOptions, LoadOptions,
     PlacementOptions, PlanOptions, PriceOptions, RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
 
 # Of a list and not of any sequence: a text is a sequence of texts.
@@ -45,6 +45,7 @@ def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
 def call(name: str, arguments: dict[str, Any]) -> Any: ...
 def inventory_from_checkpoint(path: str | PathLike[str]) -> Inventory: ...
 def measure_disk(path: str | PathLike[str]) -> float: ...
+def measure_link(address: str, cancel: CancelToken | None, options: LinkOptions) -> LinkSpeed: ...
 def gguf_facts(start: bytes) -> GgufFacts:
     """What the start of a GGUF file says that a card needs.
 

@@ -17,6 +17,7 @@ __all__ = [
     "EmbeddingOptions",
     "ExtractOptions",
     "GenerateOptions",
+    "LinkOptions",
     "LoadOptions",
     "NearestOptions",
     "PlacementOptions",
@@ -162,6 +163,21 @@ class ServeOptions(TypedDict, total=False):
     max_body: int | None
 
 
+class LinkOptions(TypedDict, total=False):
+    """Options of measuring a link.
+
+    - ``key``: The key that the server asks for.
+    - ``roots``: Certificates that the server's must lead to, in PEM; by default those of public authorities.
+    - ``identity``: What proves to the server who asks: a certificate and its private key, in PEM.
+    - ``timeout``: Seconds that measuring may take; 30 by default.
+    """
+
+    key: str | None
+    roots: str | None
+    identity: str | None
+    timeout: float | None
+
+
 class GenerateOptions(TypedDict, total=False):
     """Options of one generation.
 
@@ -176,6 +192,13 @@ class GenerateOptions(TypedDict, total=False):
     - ``penalty_window``: Tokens that penalties look back at; 64 by default.
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
+    - ``speculate``: Whether tokens are computed ahead: ``auto`` (the default), where that pays, by times and
+      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed, and
+      kept while it is what is chosen: on the CPU the text is the same in every bit.
+    - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
+      rows for them, whether or not that pays, 1 to 15; by default as many as pay.
+    - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
+      At most 262,144 tokens and 4 MiB.
     - ``stop``: Texts that end the generation; they are not part of its text.
     - ``json_schema``: A JSON Schema that the text keeps to. Of this, ``regex``, ``grammar`` and
       ``response_format`` one may be given.
@@ -200,6 +223,9 @@ class GenerateOptions(TypedDict, total=False):
     penalty_window: int | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
+    speculate: Literal["auto", "off"] | None
+    draft_tokens: int | None
+    draft_texts: Iterable[str] | None
     stop: Iterable[str] | None
     json_schema: Mapping[str, Any] | None
     regex: str | None
@@ -259,6 +285,13 @@ class ChatOptions(TypedDict, total=False):
     - ``penalty_window``: Tokens that penalties look back at; 64 by default.
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
+    - ``speculate``: Whether tokens are computed ahead: ``auto`` (the default), where that pays, by times and
+      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed, and
+      kept while it is what is chosen: on the CPU the text is the same in every bit.
+    - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
+      rows for them, whether or not that pays, 1 to 15; by default as many as pay.
+    - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
+      At most 262,144 tokens and 4 MiB.
     - ``stop``: Texts that end the generation; they are not part of its text.
     - ``json_schema``: A JSON Schema that the text keeps to. Of this, ``regex``, ``grammar`` and
       ``response_format`` one may be given.
@@ -290,6 +323,9 @@ class ChatOptions(TypedDict, total=False):
     penalty_window: int | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
+    speculate: Literal["auto", "off"] | None
+    draft_tokens: int | None
+    draft_texts: Iterable[str] | None
     stop: Iterable[str] | None
     json_schema: Mapping[str, Any] | None
     regex: str | None

@@ -1029,6 +1029,8 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var stepRow: Int
     /// Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known.
     public var vocabulary: Int
+    /// Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names.
+    public var elements: Int
     /// They were counted in a checkpoint; else estimated from a card.
     public var exact: Bool
     /// The table of what layers get of tokens, of which each takes a row: it stays in the file.
@@ -1050,6 +1052,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         row: Int = 0,
         stepRow: Int = 0,
         vocabulary: Int = 0,
+        elements: Int = 0,
         exact: Bool = false,
         inputTable: Int = 0,
         vision: Int = 0,
@@ -1064,6 +1067,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.row = row
         self.stepRow = stepRow
         self.vocabulary = vocabulary
+        self.elements = elements
         self.exact = exact
         self.inputTable = inputTable
         self.vision = vision
@@ -1322,6 +1326,15 @@ public struct Timings: Codable, Sendable, Hashable {
     public var prefillTokensPerSecond: Double
     /// Tokens per second after the first; 0 when there was only one.
     public var decodeTokensPerSecond: Double
+    /// Tokens that were computed ahead.
+    public var draftedTokens: Int
+    /// Of these those that became part of the text.
+    public var acceptedTokens: Int
+    /// Steps that computed some ahead.
+    public var draftSteps: Int
+    /// The speed of its steps, as a multiple of the speed without tokens ahead, by how long steps without took
+    /// meanwhile; 1 where that is not known.
+    public var draftGain: Double
 
     /// Of its fields.
     public init(
@@ -1330,7 +1343,11 @@ public struct Timings: Codable, Sendable, Hashable {
         prefill: Double,
         decode: Double,
         prefillTokensPerSecond: Double,
-        decodeTokensPerSecond: Double
+        decodeTokensPerSecond: Double,
+        draftedTokens: Int,
+        acceptedTokens: Int,
+        draftSteps: Int,
+        draftGain: Double
     ) {
         self.load = load
         self.timeToFirstToken = timeToFirstToken
@@ -1338,6 +1355,10 @@ public struct Timings: Codable, Sendable, Hashable {
         self.decode = decode
         self.prefillTokensPerSecond = prefillTokensPerSecond
         self.decodeTokensPerSecond = decodeTokensPerSecond
+        self.draftedTokens = draftedTokens
+        self.acceptedTokens = acceptedTokens
+        self.draftSteps = draftSteps
+        self.draftGain = draftGain
     }
 }
 
@@ -2901,6 +2922,26 @@ public struct ServeOptions: Codable, Sendable, Hashable {
     }
 }
 
+/// Options of measuring a link.
+public struct LinkOptions: Codable, Sendable, Hashable {
+    /// The key that the server asks for.
+    public var key: String?
+    /// Certificates that the server's must lead to, in PEM; by default those of public authorities.
+    public var roots: String?
+    /// What proves to the server who asks: a certificate and its private key, in PEM.
+    public var identity: String?
+    /// Seconds that measuring may take; 30 by default.
+    public var timeout: Double?
+
+    /// Of its fields.
+    public init(key: String? = nil, roots: String? = nil, identity: String? = nil, timeout: Double? = nil) {
+        self.key = key
+        self.roots = roots
+        self.identity = identity
+        self.timeout = timeout
+    }
+}
+
 /// Options of one generation.
 public struct GenerateOptions: Codable, Sendable, Hashable {
     /// Tokens to generate at most; by default until the model ends or the context is full.
@@ -2925,6 +2966,16 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     public var logitBias: [Int: Double]?
     /// The same seed draws the same tokens; 0 by default.
     public var seed: Int?
+    /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
+    /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
+    /// chosen: on the CPU the text is the same in every bit.
+    public var speculate: Speculate?
+    /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
+    /// whether or not that pays, 1 to 15; by default as many as pay.
+    public var draftTokens: Int?
+    /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
+    /// tokens and 4 MiB.
+    public var draftTexts: [String]?
     /// Texts that end the generation; they are not part of its text.
     public var stop: [String]?
     /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
@@ -2957,6 +3008,9 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         penaltyWindow: Int? = nil,
         logitBias: [Int: Double]? = nil,
         seed: Int? = nil,
+        speculate: Speculate? = nil,
+        draftTokens: Int? = nil,
+        draftTexts: [String]? = nil,
         stop: [String]? = nil,
         jsonSchema: JSONValue? = nil,
         regex: String? = nil,
@@ -2978,6 +3032,9 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         self.penaltyWindow = penaltyWindow
         self.logitBias = logitBias
         self.seed = seed
+        self.speculate = speculate
+        self.draftTokens = draftTokens
+        self.draftTexts = draftTexts
         self.stop = stop
         self.jsonSchema = jsonSchema
         self.regex = regex
@@ -3069,6 +3126,16 @@ public struct ChatOptions: Codable, Sendable, Hashable {
     public var logitBias: [Int: Double]?
     /// The same seed draws the same tokens; 0 by default.
     public var seed: Int?
+    /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
+    /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
+    /// chosen: on the CPU the text is the same in every bit.
+    public var speculate: Speculate?
+    /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
+    /// whether or not that pays, 1 to 15; by default as many as pay.
+    public var draftTokens: Int?
+    /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
+    /// tokens and 4 MiB.
+    public var draftTexts: [String]?
     /// Texts that end the generation; they are not part of its text.
     public var stop: [String]?
     /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
@@ -3106,6 +3173,9 @@ public struct ChatOptions: Codable, Sendable, Hashable {
         penaltyWindow: Int? = nil,
         logitBias: [Int: Double]? = nil,
         seed: Int? = nil,
+        speculate: Speculate? = nil,
+        draftTokens: Int? = nil,
+        draftTexts: [String]? = nil,
         stop: [String]? = nil,
         jsonSchema: JSONValue? = nil,
         regex: String? = nil,
@@ -3133,6 +3203,9 @@ public struct ChatOptions: Codable, Sendable, Hashable {
         self.penaltyWindow = penaltyWindow
         self.logitBias = logitBias
         self.seed = seed
+        self.speculate = speculate
+        self.draftTokens = draftTokens
+        self.draftTexts = draftTexts
         self.stop = stop
         self.jsonSchema = jsonSchema
         self.regex = regex
@@ -3989,6 +4062,15 @@ public enum Precision: String, Codable, Sendable, Hashable, CaseIterable {
     /// of itself, but for what enters the head. CPUs that multiply BF16 (AVX-512 BF16) need about half the time for the
     /// products of a prompt. Other engines compute as in `Fast`.
     case bf16
+}
+
+/// Whether tokens are computed ahead.
+public enum Speculate: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Where it pays, by times and acceptances that are measured meanwhile: the text's own repetitions are proposed,
+    /// and kept while they are what the model would have written.
+    case auto
+    /// One token after the other.
+    case off
 }
 
 /// How much a model is to reason: whether at all, or an effort.

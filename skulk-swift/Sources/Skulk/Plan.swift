@@ -214,6 +214,15 @@ extension Node {
     public static func measureDisk(_ path: some PathConvertible) async throws -> Double {
         try await start("nodeMeasureDisk", ["path": path.filePath], nil, nil as (@Sendable (Int) throws -> Void)?)
     }
+
+    /// How fast the link from this machine to a server of this library is, for a cluster's links: the median of fifteen
+    /// round trips, and how fast bytes go there and come back, up to 8 MiB of them.
+    public static func measureLink(
+        _ address: String, options: LinkOptions = .init(), cancel: CancelToken? = nil
+    ) async throws -> LinkSpeed {
+        let given: Arguments = ["address": address, "options": options]
+        return try await start("nodeMeasureLink", given, cancel, nil as (@Sendable (Int) throws -> Void)?)
+    }
 }
 
 extension Cluster {

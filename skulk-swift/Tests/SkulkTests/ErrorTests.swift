@@ -52,7 +52,7 @@ import Testing
         (.init(maxTokens: 0), "maxTokens"), (.init(maxTokens: -5), "maxTokens"),
         (.init(repetitionPenalty: 0), "repetitionPenalty"), (.init(presencePenalty: .infinity), "presencePenalty"),
         (.init(frequencyPenalty: .nan), "frequencyPenalty"), (.init(penaltyWindow: -1), "penaltyWindow"),
-        (.init(seed: -1), "seed"), (.init(logprobs: 65), "logprobs"),
+        (.init(seed: -1), "seed"), (.init(draftTokens: 16), "draftTokens"), (.init(logprobs: 65), "logprobs"),
         (.init(logitBias: [1_000_000: 1]), "logitBias"), (.init(logitBias: [-1: 1]), "logitBias"),
         (.init(logitBias: [1: .nan]), "logitBias"), (.init(stop: [""]), "stop"),
     ]

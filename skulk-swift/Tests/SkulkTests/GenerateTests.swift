@@ -22,6 +22,19 @@ import Testing
         #expect("\(model)".contains("\(layers) layers"))
     }
 
+    @Test func tokensAheadAreThoseOneByOne() async throws {
+        let model = try await stories()
+        let plain = GenerateOptions(maxTokens: 60, speculate: .off, ignoreEos: true)
+        let alone = try await model.generate(prompt, options: plain).output()
+        let quoting = GenerateOptions(
+            maxTokens: 60, draftTokens: 3, draftTexts: [prompt + alone.text], ignoreEos: true)
+        let quoted = try await model.generate(prompt, options: quoting).output()
+        #expect(quoted.ids == alone.ids && alone.finish.timings.draftedTokens == 0)
+        let timings = quoted.finish.timings
+        #expect(20 < timings.acceptedTokens && timings.acceptedTokens <= timings.draftedTokens)
+        #expect(timings.draftedTokens <= 3 * timings.draftSteps && timings.draftGain > 0)
+    }
+
     @Test(arguments: checkpoints) func greedyTokensAreTheReference(path: String) async throws {
         let text = try String(contentsOfFile: path + "/reference.json", encoding: .utf8)
         let prompts = try #require(try object(text)["prompts"] as? [[String: Any]])

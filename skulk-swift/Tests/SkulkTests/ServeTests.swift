@@ -44,6 +44,18 @@ private func cutOff(
         try await server.stop()
     }
 
+    @Test func linksAreMeasured() async throws {
+        let server = try await serve(storiesPath, options: .init(key: "k", threads: 1))
+        let (address, options) = (server.address, LinkOptions(key: "k"))
+        let speed = try await Node.measureLink(address, options: options)
+        #expect(speed.roundTripSeconds > 0 && speed.bytesPerSecond > 1e5)
+        _ = try await failure(.peerFailed) { _ = try await Node.measureLink(address) }
+        let error = try await failure(.invalidArgument) { _ = try await Node.measureLink("here") }
+        #expect(error.context["field"] == "address")
+        try await server.stop()
+        _ = try await failure(.peerLost) { _ = try await Node.measureLink(address, options: options) }
+    }
+
     @Test func serversShareLayersAndExperts() async throws {
         let first = try await serve(mixtralPath, options: .init(experts: 0..<4, threads: 1))
         let second = try await serve(mixtralPath, options: .init(layers: 1..<3, experts: 4..<8, threads: 1))

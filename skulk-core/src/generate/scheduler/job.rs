@@ -7,6 +7,7 @@ use super::lock;
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
 use crate::error::Result;
+use crate::generate::draft::Proposal;
 use crate::generate::session::{State, Turn};
 use crate::ids::TokenId;
 
@@ -58,13 +59,25 @@ pub(in crate::generate) trait Ask: Send {
     fn most_rows(&self) -> usize;
     /// What is wanted of logits, and whether of every row or of the last one alone.
     fn wants(&self) -> (Logits, Rows);
+    /// Tokens that may come next, at most so many.
+    fn draft(&mut self, _history: &[TokenId], _most: usize) -> Proposal<'_> {
+        Proposal::default()
+    }
+    /// Says what a step took of its last token on, in seconds, and would have taken without drafted ones.
+    fn note_step(&mut self, _taken: f64, _without: f64) {}
     /// Whether who reads the results has room for more.
     fn has_room(&self) -> bool;
     /// Says that the job begins, with so many tokens that need not be computed.
     fn begin(&mut self, cached: usize);
-    /// Takes the results of a step's segment: of rows of which something was wanted. Tokens that are to be computed
-    /// next are added to the state's history.
-    fn take(&mut self, state: &mut State, reply: &mut Reply, segment: usize) -> Result<Taken>;
+    /// Takes the results of a step's segment: of rows of which something was wanted, the last ones being of `drafted`
+    /// tokens. Tokens that are to be computed next are added to the state's history; of drafted ones those that were right.
+    fn take(
+        &mut self,
+        state: &mut State,
+        reply: &mut Reply,
+        segment: usize,
+        drafted: &[TokenId],
+    ) -> Result<Taken>;
     /// Gives the session's turn back, then says how it ended.
     fn end(self: Box<Self>, result: Result<()>, turn: Turn);
 }

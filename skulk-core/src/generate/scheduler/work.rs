@@ -1,10 +1,13 @@
 //! What does the thread do, over and over? Take commands, choose a step's rows, compute them, hand out the results.
 
+mod ahead;
 mod room;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use super::job::Place;
 use super::share::{Candidate, Room, share};
@@ -13,6 +16,7 @@ use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
+use crate::generate::draft::Gate;
 use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
 use crate::ids::TokenId;
@@ -26,6 +30,22 @@ pub(in crate::generate) struct Limits {
     pub(in crate::generate) rows: usize,
     pub(in crate::generate) chunk: usize,
     pub(in crate::generate) when_full: WhenFull,
+    /// Positions of a session.
+    pub(in crate::generate) context: usize,
+    /// Tokens may be computed ahead: whatever of them is not right can be forgotten.
+    pub(in crate::generate) ahead: bool,
+}
+
+/// A job's part of a step.
+#[derive(Debug, Clone)]
+struct Part {
+    at: usize,
+    /// Rows of its session's tokens.
+    rows: usize,
+    /// Drafted tokens behind them, within the step's.
+    drafted: Range<usize>,
+    /// All logits of its rows are wanted.
+    of_all: bool,
 }
 
 pub(super) struct Worker {
@@ -42,9 +62,16 @@ pub(super) struct Worker {
     steps: usize,
     /// What cuts the last step off.
     step: CancelToken,
+    /// What tokens ahead cost and give.
+    gate: Gate,
     // Used again for every step.
     candidates: Vec<Candidate>,
     chosen: Vec<(usize, usize)>,
+    parts: Vec<Part>,
+    drafts: Vec<TokenId>,
+    chances: Vec<(f64, usize)>,
+    /// Tokens that the step has given so far.
+    given: usize,
     segments: Vec<Segment>,
     tokens: Vec<TokenId>,
     replies: [Reply; 2],
@@ -91,8 +118,13 @@ impl Worker {
             arrivals: 0,
             steps: 0,
             step: CancelToken::new(),
+            gate: Gate::default(),
             candidates: Vec::new(),
             chosen: Vec::new(),
+            parts: Vec::new(),
+            drafts: Vec::new(),
+            chances: Vec::new(),
+            given: 0,
             segments: Vec::new(),
             tokens: Vec::new(),
             replies: Default::default(),
@@ -315,25 +347,48 @@ impl Worker {
         share(room, &mut self.candidates, self.steps, &mut chosen);
         self.steps = self.steps.wrapping_add(chosen.len());
         chosen.retain(|(at, rows)| self.reserve(*at, *rows));
-        let any = !chosen.is_empty();
-        if any {
-            self.compute(&chosen);
-        }
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        parts.extend(chosen.drain(..).map(|(at, rows)| Part { at, rows, drafted: 0..0, of_all: false }));
         self.chosen = chosen;
+        let any = !parts.is_empty();
+        if any {
+            let start = Instant::now();
+            let one_each = parts.iter().all(|part| part.rows == 1 && self.decodes(part));
+            let drafted = if one_each && self.limits.ahead { self.draft(&mut parts) } else { (0, true) };
+            self.given = 0;
+            self.compute(&parts);
+            if one_each && self.given > 0 {
+                let taken = start.elapsed();
+                self.gate.note(parts.len(), drafted, self.given, taken);
+                if let Some(without) = self.gate.without(parts.len()) {
+                    let taken = taken.as_secs_f64();
+                    let without = if drafted.0 > 0 { without } else { taken };
+                    parts.iter().for_each(|part| self.running[part.at].job.ask.note_step(taken, without));
+                }
+            }
+        }
+        self.parts = parts;
         let ended = self.running.iter().any(|running| running.over.is_some());
         self.end_over();
         any || ended || self.make_room()
     }
 
+    /// Whether a part's last row is its session's last token.
+    fn decodes(&self, part: &Part) -> bool {
+        let state = self.running[part.at].job.turn.shared.state();
+        state.held.len() + part.rows == state.history.len()
+    }
+
     /// Computes rows of these jobs together. Where that fails they are computed one by one, so that only those end that
     /// fail alone.
-    fn compute(&mut self, chosen: &[(usize, usize)]) {
+    fn compute(&mut self, chosen: &[Part]) {
         match self.forward(chosen) {
             Ok(()) => self.hand_out(chosen),
             // One of them was cancelled, or the model is dropped: the others come again.
             Err(_) if self.is_cancelled(chosen) => self.rewind(chosen),
             Err(error) => match chosen {
-                [(at, _)] => self.fail(*at, error),
+                [part] => self.fail(part.at, error),
                 _ => chosen.chunks(1).for_each(|one| self.compute(one)),
             },
         }
@@ -341,8 +396,8 @@ impl Worker {
 
     /// Brings stages that have computed more of these jobs than the others back to what all of them have. Later they may
     /// have given up what a sliding window needs for that.
-    fn rewind(&mut self, chosen: &[(usize, usize)]) {
-        for (at, _) in chosen {
+    fn rewind(&mut self, chosen: &[Part]) {
+        for Part { at, .. } in chosen {
             // Pages behind what it has computed go back, too.
             self.running[*at].reserved = 0;
             let mut state = self.running[*at].job.turn.shared.state();
@@ -358,52 +413,60 @@ impl Worker {
         }
     }
 
-    fn forward(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
+    fn forward(&mut self, chosen: &[Part]) -> Result<()> {
         self.segments.clear();
         self.tokens.clear();
-        for (at, rows) in chosen {
+        for Part { at, rows, drafted, .. } in chosen {
             let job = &self.running[*at].job;
             let state = job.turn.shared.state();
-            let (start, end) = (state.held.len(), state.held.len() + rows);
-            let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, *rows);
+            let (start, end, all) = (state.held.len(), state.held.len() + rows, rows + drafted.len());
+            let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, all);
             self.segments.push(match job.ask.wants() {
                 (logits, Rows::Every) => segment.want_every(logits),
-                (logits, Rows::Last) if end == state.history.len() => segment.want_last(logits),
+                (logits, Rows::Last) if end == state.history.len() => segment.want(rows - 1..all, logits),
                 _ => segment,
             });
             self.tokens.extend_from_slice(&state.history[start..end]);
+            self.tokens.extend_from_slice(&self.drafts[drafted.clone()]);
         }
         self.step = self.signals.next_step();
         // Who was cancelled before the step had this token has not cancelled it.
-        chosen.iter().try_for_each(|(at, _)| self.running[*at].job.cancel.check())?;
+        chosen.iter().try_for_each(|part| self.running[part.at].job.cancel.check())?;
         let (batch, cx) = (Batch::new(&self.segments, &self.tokens), StepCx::new(&self.step));
         self.stages.forward(&batch, &mut self.replies, &cx)
     }
 
     /// Whether the last step was cut off, or one of its jobs was cancelled before.
-    fn is_cancelled(&self, chosen: &[(usize, usize)]) -> bool {
-        let job = |(at, _): &(usize, usize)| self.running[*at].job.cancel.is_cancelled();
+    fn is_cancelled(&self, chosen: &[Part]) -> bool {
+        let job = |part: &Part| self.running[part.at].job.cancel.is_cancelled();
         self.step.is_cancelled() || chosen.iter().any(job)
     }
 
     /// Notes what was computed, and lets jobs take the results they want.
-    fn hand_out(&mut self, chosen: &[(usize, usize)]) {
-        for (segment, (at, _)) in chosen.iter().enumerate() {
-            let Running { job, over, .. } = &mut self.running[*at];
+    fn hand_out(&mut self, chosen: &[Part]) {
+        for (segment, Part { at, rows, drafted, .. }) in chosen.iter().enumerate() {
+            let Running { job, over, reserved, .. } = &mut self.running[*at];
             let mut state = job.turn.shared.state();
-            let Segment { start, rows, logits, .. } = self.segments[segment];
+            let Segment { start, logits, .. } = self.segments[segment];
             let State { history, held, .. } = &mut *state;
             held.extend_from_slice(&history[start..start + rows]);
             if logits == Logits::None {
                 continue;
             }
-            let reply = &mut self.replies[0];
+            let (reply, drafted, known) =
+                (&mut self.replies[0], &self.drafts[drafted.clone()], history.len());
             // Readers' wakers are foreign code.
-            let taken = catch_unwind(AssertUnwindSafe(|| job.ask.take(&mut state, reply, segment)));
+            let take = || job.ask.take(&mut state, reply, segment, drafted);
+            let taken = catch_unwind(AssertUnwindSafe(take));
+            let State { history, held, seq, .. } = &mut *state;
+            let right = common(&history[known..], drafted);
+            held.extend_from_slice(&drafted[..right]);
+            self.given += (history.len() - known).min(right + 1);
             *over = match taken {
                 Ok(Ok(Taken::GoesOn)) => None,
                 Ok(Ok(Taken::Again)) => {
-                    state.held.truncate(start);
+                    // What was right is not computed again but for the last, whose row it is about.
+                    held.truncate(if right > 0 { held.len() - 1 } else { start });
                     None
                 }
                 Ok(result) => Some(result.map(drop)),
@@ -411,13 +474,27 @@ impl Worker {
                     Some(Err(Error::new(ErrorKind::Cancelled, "what was to take the results panicked")))
                 }
             };
+            if held.len() < start + rows + drafted.len()
+                && let Some(seq) = *seq
+            {
+                // Pages behind go back, too.
+                *reserved = 0;
+                match self.stages.truncate(seq, held.len()) {
+                    Ok(kept) => held.truncate(kept),
+                    Err(error) => {
+                        drop(state);
+                        self.fail(*at, error);
+                    }
+                }
+            }
         }
     }
 
     /// Ends a job that failed. Its stages may be at different lengths: its sequence is given up.
     fn fail(&mut self, at: usize, error: Error) {
         self.forget(&self.running[at].job.turn.shared);
-        self.running[at].over = Some(Err(error));
+        // What was over before stays as it ended.
+        self.running[at].over.get_or_insert(Err(error));
     }
 }
 

@@ -248,7 +248,8 @@ pub(super) fn placement(
     report.estimate = Some(best.estimate);
     report.prompt = prompt(problem, best);
     report.warnings = warnings(problem, best, report.prompt.as_ref());
-    report.speculation = Some(speculation::decide(problem, &best.estimate, best.nodes(problem).len()));
+    let own = best.stages.iter().all(|(seat, _)| problem.is_own(*seat));
+    report.speculation = Some(speculation::decide(problem, &best.estimate, own, best.nodes(problem).len()));
     let experts = expert_shards(problem, &best.owners, &replicas);
     Placement {
         n_layers: problem.inventory.layers.len(),

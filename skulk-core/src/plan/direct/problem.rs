@@ -32,8 +32,8 @@ const OWN_BUFFERS: u64 = 16;
 /// What is kept free on top of weights that were not counted for this library's engines, which hold them as they are stored,
 /// and of counted ones for others, in percent.
 const MARGIN: u64 = 5;
-/// Rows whose logits are computed at a time.
-const LOGIT_ROWS: u64 = 8;
+/// Rows whose logits are computed at a time, and those of tokens ahead whose logits are kept.
+const LOGIT_ROWS: u64 = 8 + 3;
 /// Bytes that a session draws its tokens with, for each token: logits, candidates with their numbers, and both again while
 /// they grow.
 const DRAWING: u64 = 24;
@@ -266,6 +266,7 @@ impl<'a> Problem<'a> {
     }
 
     pub(super) fn costs(&self) -> Costs<'_> {
+        let named = || 8.0 / bits_in(&self.card.quantization).unwrap_or(UNKNOWN_BITS);
         Costs {
             inventory: &self.inventory,
             links: &self.links,
@@ -274,7 +275,7 @@ impl<'a> Problem<'a> {
             sessions: self.request.sessions.max(1) as f64,
             row: self.inventory.row_of(self.card) as f64,
             width: self.card.hidden_size as f64,
-            weights_per_byte: 8.0 / bits_in(&self.card.quantization).unwrap_or(UNKNOWN_BITS),
+            weights_per_byte: self.inventory.weights_per_byte().unwrap_or_else(named),
         }
     }
 
@@ -286,6 +287,11 @@ impl<'a> Problem<'a> {
     /// Rows of a step.
     fn rows(&self) -> usize {
         step_rows(CHUNK, self.request.sessions)
+    }
+
+    /// Whether a device runs this library's engines.
+    pub(super) fn is_own(&self, seat: usize) -> bool {
+        self.is_own[seat]
     }
 
     /// What these devices take beside: those that have not said what they run as much as other software.

@@ -1,11 +1,12 @@
-//! Does drafting tokens ahead pay? What a card declares, and what a placement's times say.
+//! Does drafting tokens ahead pay? Of this library's engines that is measured while they run; of others, what a card
+//! declares and a placement's times say.
 //!
 //! A round checks a bonus token and `d` drafts at once. With each draft accepted with probability 0.7, it gives
 //! `1 + 0.7 + … + 0.7^d` tokens. It reads attention and dense blocks once (5 % more for each draft), but other
 //! experts for each token, goes over the links once, and drafting takes 10 % of a token's reading for each draft.
 
 use super::problem::Problem;
-use crate::card::ServedSpecType;
+use crate::card::{RuntimeCardConfig, ServedSpecType};
 use crate::plan::report::{Estimate, Speculation};
 
 const ACCEPTED: f64 = 0.7;
@@ -14,13 +15,34 @@ const DRAFT: f64 = 0.1;
 /// Gains below that are not worth the risk.
 const LEAST_GAIN: f64 = 1.05;
 
-/// Decides for an estimate over so many nodes.
-pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, nodes: usize) -> Speculation {
-    let off = |reason: &str| Speculation { on: false, reason: reason.to_owned() };
-    let Some(runtime) = &problem.card.runtime else { return off("the card declares nothing that drafts") };
+/// Of this library's engines.
+fn of_this_library(problem: &Problem<'_>) -> Speculation {
+    let declared = problem.card.facts.as_ref().is_some_and(|facts| facts.recurrent.is_some());
+    if declared || problem.inventory.layers.iter().any(|layer| layer.state > 0) {
+        let reason = "states of recurrent layers do not go back to any token".to_owned();
+        return Speculation { on: false, reason };
+    }
+    let what = "what followed when the text read the same is computed ahead where that pays, as is measured meanwhile";
+    let declared = problem.card.runtime.as_ref().is_some_and(drafts);
+    let beside = if declared { "; what drafts by the card is not loaded" } else { "" };
+    Speculation { on: true, reason: format!("{what}{beside}") }
+}
+
+/// Whether a card declares something that drafts.
+fn drafts(runtime: &RuntimeCardConfig) -> bool {
     let heads = runtime.mtp_heads == Some(true) && runtime.mtp_sidecar_repo.is_some();
     let served = runtime.served_spec_type.is_some_and(|kind| kind != ServedSpecType::None);
-    if !heads && !served && runtime.assistant_model_repo.is_none() {
+    heads || served || runtime.assistant_model_repo.is_some()
+}
+
+/// Decides for an estimate over devices of so many nodes.
+pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, own: bool, nodes: usize) -> Speculation {
+    if own {
+        return of_this_library(problem);
+    }
+    let off = |reason: &str| Speculation { on: false, reason: reason.to_owned() };
+    let Some(runtime) = &problem.card.runtime else { return off("the card declares nothing that drafts") };
+    if !drafts(runtime) {
         return off("the card declares nothing that drafts");
     }
     if nodes > 1 && runtime.speculative_multi_node == Some(false) {

@@ -279,11 +279,14 @@ fn replicas_are_on_other_nodes() {
 #[test]
 fn speculation_follows_the_card() {
     let on = |runtime: Option<RuntimeCardConfig>, cluster: &Cluster, min: usize| {
-        let card = ModelCard { runtime, ..card(8, 32) };
+        let mut card = ModelCard { runtime, ..card(8, 32) };
+        card.placement.compatible_backends.clear();
         let placement = plan(&card, cluster, &Request::default().min_nodes(min));
         placement.report().unwrap().speculation.clone().unwrap().on
     };
-    let cluster = mesh(vec![memory_node("a", 64), memory_node("b", 64)]);
+    // They do not say what they run.
+    let other = |id: &str| Node::new(id).memory(64 * GIB, 128 * GIB);
+    let cluster = mesh(vec![other("a"), other("b")]);
     let assisted =
         RuntimeCardConfig { assistant_model_repo: Some("org/draft".into()), ..RuntimeCardConfig::default() };
     assert!(!on(None, &cluster, 1));
@@ -292,6 +295,26 @@ fn speculation_follows_the_card() {
     let single = RuntimeCardConfig { speculative_multi_node: Some(false), ..assisted };
     assert!(!on(Some(single.clone()), &cluster, 2));
     assert!(on(Some(single), &cluster, 1));
+}
+
+/// This library's engines draft from the text, whatever a card declares, but for states.
+#[test]
+fn speculation_of_this_library_is_measured_while_it_runs() {
+    let cluster = mesh(vec![memory_node("a", 64)]);
+    let decided = |card: &ModelCard, inventory: Inventory| {
+        let placement = plan(card, &cluster, &Request::default().inventory(inventory));
+        placement.report().unwrap().speculation.clone().unwrap()
+    };
+    let plain = card(8, 32);
+    let inventory = Inventory::from_card(&plain);
+    assert!(decided(&plain, inventory.clone()).on);
+    let assisted =
+        RuntimeCardConfig { assistant_model_repo: Some("org/draft".into()), ..RuntimeCardConfig::default() };
+    let speculation = decided(&ModelCard { runtime: Some(assisted), ..plain.clone() }, inventory.clone());
+    assert!(speculation.on && speculation.reason.ends_with("is not loaded"), "{}", speculation.reason);
+    let mut recurrent = inventory;
+    recurrent.layers[3].state = 1 << 10;
+    assert!(!decided(&plain, recurrent).on);
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! Which tokens may come next, before the model says so, and when does asking it for several at once pay?
+//!
+//! What follows is proposed from texts that read the same (`ngrams.rs`), the model computes it together with the token
+//! before, and each token is chosen as it would have been alone: proposals are kept while they are what was chosen. How
+//! many are computed is a matter of times and acceptances that are measured (`gate.rs`), or of an option.
+
+mod gate;
+mod ngrams;
+
+use gate::Acceptance;
+pub(super) use gate::Gate;
+use ngrams::Ngrams;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::options::{GenerateOptions, Speculate};
+use crate::arch::ArchSpec;
+use crate::error::{Error, Result};
+use crate::ids::TokenId;
+use crate::tokenizer::Tokenizer;
+
+/// Tokens that are proposed for one step of a session.
+pub(super) const MOST: usize = 15;
+/// Proposed tokens of a step all of whose logits are wanted: each takes as many numbers as there are tokens, which plans
+/// count.
+pub(super) const MOST_OF_ALL: usize = 3;
+/// Tokens of other texts that are looked at.
+const MOST_OF_TEXTS: usize = 1 << 18;
+/// Bytes of them, more than so many tokens mostly have.
+pub(super) const MOST_BYTES: usize = 4 << 20;
+
+/// Whether a model forgets whatever was not right: states of recurrent layers go back only to where one was kept.
+pub(super) fn is_possible(arch: &ArchSpec) -> bool {
+    !arch.layers.iter().any(|layer| layer.recurrent().is_some())
+}
+
+/// Tokens that may come next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Proposal<'a> {
+    pub(super) tokens: &'a [TokenId],
+    /// That each is right where those before it are.
+    pub(super) chance: f64,
+    /// They are computed whether or not that pays.
+    pub(super) always: bool,
+}
+
+/// Other texts that may be quoted: generations with the same ones share what is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Quoted(Mutex<Option<(Vec<String>, Weak<Ngrams>)>>);
+
+impl Quoted {
+    fn of(&self, texts: &[String], tokenizer: &Tokenizer) -> Result<Option<Arc<Ngrams>>> {
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, ngrams)) = &*last
+            && known == texts
+            && let Some(ngrams) = ngrams.upgrade()
+        {
+            return Ok(Some(ngrams));
+        }
+        let mut ngrams = Ngrams::default();
+        let mut tokens = 0;
+        for text in texts {
+            let ids = tokenizer.encode_text(text)?;
+            tokens += ids.len();
+            if tokens > MOST_OF_TEXTS {
+                let message = format!("expected at most {MOST_OF_TEXTS} tokens, found more");
+                return Err(
+                    Error::argument("draft_texts", message).with_hint("give the texts that are quoted most")
+                );
+            }
+            ngrams.extend(&ids);
+            ngrams.end_text();
+        }
+        let ngrams = Arc::new(ngrams);
+        *last = Some((texts.to_vec(), Arc::downgrade(&ngrams)));
+        Ok(Some(ngrams))
+    }
+}
+
+/// What a generation proposes.
+#[derive(Debug)]
+pub(super) struct Drafter {
+    own: Ngrams,
+    others: Option<Arc<Ngrams>>,
+    /// So many in every step.
+    always: Option<usize>,
+    acceptance: Acceptance,
+    /// Tokens that agreed before the last proposal; 0: there was none.
+    agreed: usize,
+}
+
+impl Drafter {
+    /// As options ask for, which were validated; `None` for none.
+    pub(super) fn new(
+        options: &GenerateOptions,
+        quoted: &Quoted,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Self>> {
+        if options.speculate == Speculate::Off {
+            return Ok(None);
+        }
+        let (own, others) = (Ngrams::default(), quoted.of(&options.draft_texts, tokenizer)?);
+        let acceptance = Acceptance::default();
+        Ok(Some(Self { own, others, always: options.draft_tokens, acceptance, agreed: 0 }))
+    }
+
+    /// Proposes up to `most` tokens behind a history of which it was told the beginning before.
+    pub(super) fn draft(&mut self, history: &[TokenId], most: usize) -> Proposal<'_> {
+        self.own.extend(history.get(self.own.len()..).unwrap_or_default());
+        let own = self.own.find().map(|found| (&self.own, found));
+        let others = self.others.as_deref();
+        let others = others.and_then(|others| Some((others, self.own.find_in(others)?)));
+        // Of both the one that agrees the longer.
+        let best = match (own, others) {
+            (Some(own), Some(others)) if own.1.len >= others.1.len => Some(own),
+            (own, others) => others.or(own),
+        };
+        self.agreed = best.map_or(0, |(_, found)| found.len);
+        let Some((ngrams, found)) = best else { return Proposal::default() };
+        Proposal {
+            tokens: ngrams.followed(found, most.min(self.always.unwrap_or(MOST))),
+            chance: self.acceptance.chance(found.len),
+            always: self.always.is_some(),
+        }
+    }
+
+    /// Notes how many of the last proposal's tokens were computed, and how many of these were right.
+    pub(super) fn note(&mut self, drafted: usize, accepted: usize) {
+        match (std::mem::take(&mut self.agreed), drafted) {
+            (0, _) => {}
+            (agreed, 0) => self.acceptance.rest(agreed),
+            (agreed, _) => self.acceptance.note(agreed, drafted, accepted),
+        }
+    }
+}

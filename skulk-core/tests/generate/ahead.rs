@@ -1,0 +1,250 @@
+//! Is the text the same, whatever is computed ahead? Drafts that are right, wrong, and right for a while.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use skulk::arch::ArchSpec;
+use skulk::{
+    ErrorKind, FinishReason, GenerateOptions, KvType, LoadOptions, Model, Output, Prompt, Sampling,
+    Speculate, TokenId, open_checkpoint,
+};
+
+use crate::fixtures::{chosen, root};
+use crate::generate::common::{OPENING, fresh, greedy, model, one_thread, path, reference_prompt};
+
+/// What a generation gives, in bits.
+fn bits(model: &Model, prompt: &[TokenId], options: &GenerateOptions) -> Vec<(TokenId, String, Option<u32>)> {
+    let generation = model.generate(prompt.to_vec(), options.clone()).unwrap();
+    let events = generation.map(Result::unwrap).filter(|event| event.token.is_some());
+    let each = events.map(|event| {
+        let token = event.token.unwrap();
+        (token.id, event.text, token.logprob.map(f32::to_bits))
+    });
+    each.collect()
+}
+
+/// Ways to choose, of which some need all logits and some the largest.
+fn ways() -> Vec<GenerateOptions> {
+    let drawn = |seed| Sampling::default().temperature(0.9).seed(seed);
+    let most = || greedy(48);
+    vec![
+        most(),
+        most().sampling(drawn(1).top_k(9)),
+        most().sampling(drawn(2).top_p(0.9)).logprobs(2),
+        most().sampling(Sampling::default().repetition_penalty(1.3)),
+        most().sampling(drawn(3).presence_penalty(0.5).frequency_penalty(0.2)).stop(["the", "a b"]),
+        most().ignore_eos(false).logprobs(0),
+    ]
+}
+
+/// A text with some of its tokens changed.
+fn corrupted(random: &mut ChaCha8Rng, tokens: &[TokenId], one_in: u32) -> Vec<TokenId> {
+    let wrong = |random: &mut ChaCha8Rng| TokenId(3 + random.next_u32() % 200);
+    tokens
+        .iter()
+        .map(|id| if random.next_u32().is_multiple_of(one_in) { wrong(random) } else { *id })
+        .collect()
+}
+
+fn is_recurrent(name: &str) -> bool {
+    let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path(name)).unwrap()).unwrap();
+    arch.layers.iter().any(|layer| layer.recurrent().is_some())
+}
+
+/// All fixtures that are one model each.
+fn names() -> Vec<String> {
+    let folders = std::fs::read_dir(root().join("tests/fixtures/models")).unwrap().flatten();
+    let names = folders.map(|folder| folder.file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| path(name).join("reference.json").exists()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn no_draft_changes_a_text() {
+    let (mut drafted, mut accepted, mut models) = (0, 0, 0);
+    for (seed, name) in names().iter().enumerate() {
+        let mut random = ChaCha8Rng::seed_from_u64(seed as u64);
+        let load = one_thread().kv([KvType::F16, KvType::Q8_0][seed % 2]).context(512);
+        // Not all can be cut in the middle.
+        let model = Model::open(path(name), &load.clone().stages(1 + seed / 2 % 2));
+        let model = model.or_else(|_| Model::open(path(name), &load)).unwrap();
+        let recurrent = is_recurrent(name);
+        models += usize::from(!recurrent);
+        let prompt: Vec<_> = reference_prompt(name, 0).into_iter().cycle().take(70).collect();
+        let mut ways: Vec<_> = ways().into_iter().enumerate().collect();
+        ways.rotate_left(seed % 6);
+        for (at, options) in chosen(2, ways) {
+            let expected = bits(&model, &prompt, &options.clone().speculate(Speculate::Off));
+            let ids: Vec<_> = expected.iter().map(|(id, ..)| *id).collect();
+            let text = [&prompt[..], &ids[..]].concat();
+            let texts =
+                [6, 2].map(|one_in| model.tokenizer().decode(&corrupted(&mut random, &text, one_in), false));
+            let ahead = match recurrent {
+                true => options.clone(),
+                false => options.clone().draft_texts(texts).draft_tokens([1, 3, 15, 7][(seed + at) % 4]),
+            };
+            assert_eq!(bits(&model, &prompt, &ahead), expected, "{name}: {ahead:?}");
+            let timings = fresh(&model, prompt.clone(), &ahead).finish.timings;
+            drafted += timings.drafted_tokens;
+            accepted += timings.accepted_tokens;
+            assert!(!recurrent || timings.drafted_tokens == 0, "{name}: {timings:?}");
+            // Positions that were given up are computed anew, also where a window slid on.
+            let session = model.session().unwrap();
+            session.generate(prompt.clone(), ahead.clone()).unwrap().output().unwrap();
+            let more = session.generate(Prompt::Append(" and".into()), ahead).unwrap();
+            let expected = fresh(&model, more.prompt_ids().to_vec(), &options.speculate(Speculate::Off));
+            assert_eq!({ more }.output().unwrap().ids, expected.ids, "{name}");
+        }
+    }
+    assert!(models > 20 && accepted > 200 && drafted > 2 * accepted, "{models}: {accepted} of {drafted}");
+}
+
+/// Beside others, and with little memory.
+#[test]
+fn a_batch_is_drafted_as_its_texts_are_alone() {
+    for (at, name) in ["llama", "gemma3", "mixtral", "deepseek_v3", "gemma3", "llama"].into_iter().enumerate()
+    {
+        let mut load = one_thread().context(512).sessions(6).prefill_chunk([256, 16, 1][at % 3]);
+        if at > 2 {
+            // Little more than one session needs.
+            let full =
+                Model::open(path(name), &load.clone().sessions(1)).unwrap().stages()[0].kv_cache.bytes();
+            load = load.kv_memory(skulk::ByteSize(full * 5 / 4));
+        }
+        let model = Model::open(path(name), &load).unwrap();
+        let alone = |prompt: &[TokenId], options: &GenerateOptions| {
+            fresh(&model, prompt.to_vec(), &options.clone().speculate(Speculate::Off)).ids
+        };
+        let prompts: Vec<Vec<_>> = (0..9)
+            .map(|at| reference_prompt(name, at % 3).into_iter().cycle().take(20 + 31 * at).collect())
+            .collect();
+        for (at, options) in ways().into_iter().enumerate() {
+            let ahead = options.clone().draft_tokens([5, 15][at % 2]);
+            let all: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
+            let outputs = model.generate_batch(all, &ahead);
+            for (prompt, output) in prompts.iter().zip(outputs) {
+                assert_eq!(output.unwrap().ids, alone(prompt, &options), "{name}, {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn timings_tell_what_was_drafted() {
+    let model = model("stories260K");
+    let story = fresh(&model, OPENING, &greedy(100).speculate(Speculate::Off));
+    let timings = story.finish.timings;
+    assert_eq!((timings.drafted_tokens, timings.accepted_tokens, timings.draft_steps), (0, 0, 0));
+    assert_eq!(timings.draft_gain, 1.0);
+    let quoted = greedy(100).draft_texts([format!("{OPENING}{}", story.text)]);
+    let again = fresh(&model, OPENING, &quoted.clone().draft_tokens(4));
+    assert_eq!(again.text, story.text);
+    let timings = again.finish.timings;
+    // Nearly all is quoted: the steps are a fifth.
+    assert!(timings.accepted_tokens > 60 && timings.draft_steps < 30, "{timings:?}");
+    assert!(timings.accepted_tokens <= timings.drafted_tokens, "{timings:?}");
+    assert!(timings.drafted_tokens <= 4 * timings.draft_steps && timings.draft_gain > 0.0, "{timings:?}");
+    // By what pays it is the same text.
+    assert_eq!(fresh(&model, OPENING, &quoted).text, story.text);
+}
+
+/// To the last position, and with all that may end a text.
+#[test]
+fn texts_end_where_they_would_have() {
+    let load = |context| LoadOptions::default().context(context);
+    let model = Model::open(path("stories260K"), &load(96)).unwrap();
+    let plain = GenerateOptions::default().ignore_eos(true).speculate(Speculate::Off);
+    let told = |options: &GenerateOptions| {
+        let Output { ids, finish, .. } = fresh(&model, OPENING, options);
+        (ids, finish.reason)
+    };
+    let full = told(&plain);
+    assert_eq!(full.1, FinishReason::Length);
+    let text = fresh(&model, OPENING, &plain).text;
+    let quoting =
+        |options: GenerateOptions| options.draft_texts([format!("{OPENING}{text}")]).draft_tokens(15);
+    let ahead = || quoting(GenerateOptions::default().ignore_eos(true));
+    assert_eq!(told(&ahead()), full);
+    for most in [1, 2, 3, 17, 18, 40] {
+        assert_eq!(told(&ahead().max_tokens(most)), told(&plain.clone().max_tokens(most)), "{most}");
+    }
+    assert!(text.is_ascii(), "{text}");
+    for stop in [".", "e ", &text[60..64], &text[30..60]] {
+        let expected = told(&plain.clone().stop([stop]));
+        assert_eq!(
+            (told(&ahead().stop([stop])), expected.1),
+            (expected.clone(), FinishReason::StopString),
+            "{stop}"
+        );
+    }
+    // A biased end comes while others are drafted.
+    let end = model.tokenizer().eos_ids()[0];
+    for bias in [5.0, 8.0, 12.0] {
+        let ends = |options: GenerateOptions| {
+            let sampling = Sampling::default().temperature(1.0).seed(3).logit_bias(vec![(end, bias)]);
+            told(&options.sampling(sampling).ignore_eos(false))
+        };
+        assert_eq!(ends(ahead()), ends(plain.clone()), "{bias}");
+    }
+}
+
+#[cfg(feature = "grammar")]
+#[test]
+fn constraints_hold_ahead() {
+    let model = model("stories260K");
+    let schema = serde_json::json!({
+        "type": "array",
+        "items": {"type": "object", "properties": {"name": {"enum": ["a cat", "a car"]}}, "required": ["name"]},
+        "minItems": 3,
+        "maxItems": 8,
+    });
+    for sampling in [Sampling::default(), Sampling::default().temperature(1.5).seed(4)] {
+        let options = GenerateOptions::default()
+            .max_tokens(150)
+            .sampling(sampling)
+            .constraint(skulk::Constraint::JsonSchema(schema.clone()));
+        let expected = fresh(&model, OPENING, &options.clone().speculate(Speculate::Off));
+        for n in [1, 4, 15] {
+            let ahead = fresh(&model, OPENING, &options.clone().draft_tokens(n));
+            assert_eq!(ahead.text, expected.text);
+        }
+    }
+}
+
+#[test]
+fn impossible_drafts_are_errors() {
+    let model = model("stories260K");
+    let hopeless = |model: &Model, options: GenerateOptions, field: &str| {
+        let Err(error) = model.generate(OPENING, options) else { panic!("{field} was taken") };
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.context().iter().any(|(key, value)| *key == "field" && value == field), "{error}");
+    };
+    for n in [0, 16, usize::MAX] {
+        hopeless(&model, greedy(4).draft_tokens(n), "draft_tokens");
+    }
+    hopeless(&model, greedy(4).draft_tokens(2).speculate(Speculate::Off), "draft_tokens");
+    hopeless(&model, greedy(4).draft_texts(["a"]).speculate(Speculate::Off), "draft_texts");
+    hopeless(&model, greedy(4).draft_texts(["Once upon a time ".repeat(90_000)]), "draft_texts");
+    let recurrent = self::model("qwen3_next");
+    hopeless(&recurrent, greedy(4).draft_tokens(2), "draft_tokens");
+    hopeless(&recurrent, greedy(4).draft_texts(["a"]), "draft_texts");
+    for options in [greedy(4).draft_texts([""]), greedy(4).draft_texts(["a", "", "b"]).draft_tokens(15)] {
+        fresh(&model, OPENING, &options);
+    }
+}
+
+/// A GPU's rows are not exact in every bit; its likeliest tokens are the same.
+#[cfg(feature = "wgpu")]
+#[test]
+fn greedy_texts_are_the_same_on_gpus() {
+    for name in ["stories260K", "llama"] {
+        let Ok(model) = Model::open(path(name), &LoadOptions::default().engine_name("wgpu")) else { return };
+        let prompt: Vec<_> = reference_prompt(name, 0).into_iter().cycle().take(70).collect();
+        let expected = fresh(&model, prompt.clone(), &greedy(40).speculate(Speculate::Off));
+        for n in [1, 4, 15] {
+            let ahead = fresh(&model, prompt.clone(), &greedy(40).draft_tokens(n));
+            assert_eq!(ahead.ids, expected.ids, "{name}, {n}");
+            assert!(ahead.finish.timings.drafted_tokens > 0);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What do tokens ahead gain? The same texts with them and without, taking turns.
+//!
+//! `cargo run --release -p skulk-bench --bin ahead -- --model FILE --prompts FILE` prints one JSON object: by class of
+//! prompts the medians of how many times as many tokens a second are decoded ahead (`gain`), of tokens a second without
+//! (`plain`), the share of drafted tokens that were right (`accepted`), and the same of `--sessions` at once. Texts that
+//! differ are an error.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use serde_json::{Map, Value, json};
+use skulk::{EngineOptions, GenerateOptions, LoadOptions, Memory, Model, Sampling, Speculate, TokenId};
+
+type AnyError = Box<dyn std::error::Error>;
+
+/// Measures what tokens ahead gain.
+#[derive(Parser)]
+struct Args {
+    /// A checkpoint.
+    #[arg(long)]
+    model: PathBuf,
+    /// A list of `{ "class": …, "prompt": …, "temperature": … }` in JSON.
+    #[arg(long)]
+    prompts: PathBuf,
+    /// Threads that compute.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Tokens that are decoded of each prompt.
+    #[arg(long, default_value_t = 160)]
+    tokens: usize,
+    /// Sessions that decode a class's prompts at once, beside one after the other; 1 for none.
+    #[arg(long, default_value_t = 4)]
+    sessions: usize,
+    /// Rounds.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Tokens ahead in every step, instead of as many as pay.
+    #[arg(long)]
+    draft_tokens: Option<usize>,
+    /// Where weights lie.
+    #[arg(long, default_value = "mapped")]
+    memory: Memory,
+}
+
+struct Prompt {
+    ids: Vec<TokenId>,
+    temperature: f32,
+}
+
+/// What one way of decoding took.
+struct Taken {
+    texts: Vec<Vec<TokenId>>,
+    seconds: f64,
+    drafted: usize,
+    accepted: usize,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<Value, AnyError> {
+    let engine = EngineOptions::default().threads(args.threads).memory(args.memory);
+    let options = LoadOptions::default().engine_options(engine).context(4096).sessions(args.sessions.max(1));
+    let model = Model::open(&args.model, &options)?;
+    let listed: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&args.prompts)?)?;
+    let mut classes: BTreeMap<&str, Vec<Prompt>> = BTreeMap::new();
+    for (at, of) in listed.iter().enumerate() {
+        let text = |field: &str| of[field].as_str().ok_or_else(|| format!("prompt {at} has no `{field}`"));
+        let ids = model.tokenizer().encode(text("prompt")?, true)?;
+        let temperature = of["temperature"].as_f64().unwrap_or(0.0) as f32;
+        classes.entry(text("class")?).or_default().push(Prompt { ids, temperature });
+    }
+    let mut report = Map::new();
+    for (class, prompts) in classes {
+        let one = compared(args, &model, &prompts, 1)?;
+        let together = match args.sessions {
+            0 | 1 => Value::Null,
+            sessions => compared(args, &model, &prompts, sessions)?,
+        };
+        report.insert(class.to_owned(), json!({ "1": one, args.sessions.to_string(): together }));
+    }
+    Ok(report.into())
+}
+
+/// A class's prompts in both ways, in turns.
+fn compared(args: &Args, model: &Model, prompts: &[Prompt], sessions: usize) -> Result<Value, AnyError> {
+    let (mut gains, mut plain, mut drafted, mut accepted) = (Vec::new(), Vec::new(), 0, 0);
+    for round in 0..args.rounds {
+        // Who goes first alternates.
+        let mut ways = [Speculate::Off, Speculate::Auto].map(|way| (way, None));
+        if round % 2 == 1 {
+            ways.reverse();
+        }
+        for (way, taken) in &mut ways {
+            *taken = Some(decode(args, model, prompts, sessions, *way)?);
+        }
+        ways.sort_by_key(|(way, _)| *way != Speculate::Off);
+        let [(_, Some(without)), (_, Some(ahead))] = &ways else { return Err("nothing was measured".into()) };
+        if without.texts != ahead.texts {
+            return Err("a text differs".into());
+        }
+        let tokens: usize = without.texts.iter().map(|text| text.len() - 1).sum();
+        gains.push(without.seconds / ahead.seconds);
+        plain.push(tokens as f64 / without.seconds);
+        drafted += ahead.drafted;
+        accepted += ahead.accepted;
+    }
+    let share = if drafted > 0 { accepted as f64 / drafted as f64 } else { 0.0 };
+    Ok(json!({ "gain": median(gains), "plain": median(plain), "drafted": drafted, "accepted": share }))
+}
+
+/// Decodes the prompts, so many at once, after their prefixes are known.
+fn decode(
+    args: &Args,
+    model: &Model,
+    prompts: &[Prompt],
+    sessions: usize,
+    way: Speculate,
+) -> Result<Taken, AnyError> {
+    let mut taken = Taken { texts: Vec::new(), seconds: 0.0, drafted: 0, accepted: 0 };
+    let at_once: Vec<_> = prompts.iter().cycle().take(prompts.len().next_multiple_of(sessions)).collect();
+    for group in at_once.chunks(sessions) {
+        let start = |(at, prompt): (usize, &&Prompt)| {
+            let sampling = Sampling::default().temperature(prompt.temperature).seed(at as u64);
+            let options =
+                GenerateOptions::default().max_tokens(args.tokens).ignore_eos(true).sampling(sampling);
+            let mut options = options.speculate(way);
+            options.draft_tokens = args.draft_tokens.filter(|_| way == Speculate::Auto);
+            model.generate(prompt.ids.clone(), options)
+        };
+        let mut running = group.iter().enumerate().map(start).collect::<skulk::Result<Vec<_>>>()?;
+        let mut texts = vec![Vec::new(); running.len()];
+        // The first tokens wait for the prompts.
+        for (generation, text) in running.iter_mut().zip(&mut texts) {
+            let event = generation.next().ok_or("a text has no beginning")??;
+            text.extend(event.token.map(|token| token.id));
+        }
+        let began = Instant::now();
+        let mut open = running.len();
+        while open > 0 {
+            open = 0;
+            for (generation, text) in running.iter_mut().zip(&mut texts) {
+                let Some(event) = generation.next().transpose()? else { continue };
+                open += 1;
+                text.extend(event.token.map(|token| token.id));
+                if let Some(finish) = event.finish {
+                    taken.drafted += finish.timings.drafted_tokens;
+                    taken.accepted += finish.timings.accepted_tokens;
+                }
+            }
+        }
+        taken.seconds += began.elapsed().as_secs_f64();
+        taken.texts.append(&mut texts);
+    }
+    Ok(taken)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
