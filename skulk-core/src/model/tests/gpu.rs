@@ -11,7 +11,7 @@ use crate::engine::wgpu::{Gpu, Limits};
 use crate::engine::{Batch, Engine, KvType, LoadCx, Logits, Precision, Reply, Segment, ShardSpec, StepCx};
 use crate::engines::cpu;
 use crate::error::ErrorKind;
-use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling};
+use crate::generate::{GenerateOptions, LoadOptions, Model, Sampling, Speculate};
 use crate::ids::{EngineId, SeqId, TokenId};
 use crate::model::{DecoderEngine, EngineOptions};
 use crate::plan::{ExpertShard, NodeId, Placement};
@@ -51,8 +51,9 @@ fn greedy(n: usize) -> GenerateOptions {
     GenerateOptions::default().max_tokens(n).ignore_eos(true).sampling(Sampling::default().temperature(0.0))
 }
 
+/// One token after the other: submissions of each are counted.
 fn text(model: &Model, n: usize) -> Vec<TokenId> {
-    model.generate(prompt(), greedy(n)).unwrap().output().unwrap().ids
+    model.generate(prompt(), greedy(n).speculate(Speculate::Off)).unwrap().output().unwrap().ids
 }
 
 /// The product's own split: attention on the GPU, feed-forward from the map on the CPU.
