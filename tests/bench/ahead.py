@@ -64,7 +64,7 @@ class Bench:
 
 
 def figures(classes):
-    """A round's own ratios. The worst class is that of free prose, or the least where there is none."""
+    """A round's own ratios."""
     found = {}
     for name, of in classes.items():
         found[f"ahead_{name}"] = of["1"]["gain"]

@@ -238,7 +238,10 @@ fn impossible_drafts_are_errors() {
 #[test]
 fn greedy_texts_are_the_same_on_gpus() {
     for name in ["stories260K", "llama"] {
-        let Ok(model) = Model::open(path(name), &LoadOptions::default().engine_name("wgpu")) else { return };
+        // The software adapter, or the GPU that is asked for.
+        let gpu = crate::parity::cpu::stages::engine("wgpu", &skulk::EngineOptions::default()).unwrap();
+        let options = LoadOptions::default().context(512).engine_name(gpu.id().as_str());
+        let model = Model::open(path(name), &options).unwrap();
         let prompt: Vec<_> = reference_prompt(name, 0).into_iter().cycle().take(70).collect();
         let expected = fresh(&model, prompt.clone(), &greedy(40).speculate(Speculate::Off));
         for n in [1, 4, 15] {
