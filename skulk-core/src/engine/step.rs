@@ -55,6 +55,9 @@ pub struct Segment {
     pub start: usize,
     /// Number of rows.
     pub rows: usize,
+    /// The last so many of them are of tokens that may be wrong: a sequence can go back to before them, whatever its layers
+    /// keep, where there is memory for that.
+    pub drafted: usize,
     /// The rows that something is wanted of, counted from the segment's first.
     pub wanted: Range<usize>,
     /// What the last shard shall give of their logits.
@@ -89,7 +92,13 @@ impl Logits {
 impl Segment {
     /// `rows` rows of a sequence behind its first `start` positions, of which nothing is wanted: a part of a prompt.
     pub fn new(seq: SeqId, start: usize, rows: usize) -> Self {
-        Self { seq, start, rows, wanted: 0..0, logits: Logits::None, tap: false }
+        Self { seq, start, rows, drafted: 0, wanted: 0..0, logits: Logits::None, tap: false }
+    }
+
+    /// With tokens that may be wrong in the last so many rows.
+    #[must_use]
+    pub fn drafted(self, rows: usize) -> Self {
+        Self { drafted: rows, ..self }
     }
 
     /// Wants this of some rows, counted from the segment's first.

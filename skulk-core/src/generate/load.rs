@@ -133,9 +133,9 @@ fn assemble(
         .with_hint("the tokenizer belongs to another model"));
     }
     let shards = Arc::new(Stages::new(shards));
-    let ahead = draft::is_possible(&arch);
+    let recurrent = arch.layers.iter().any(|layer| layer.recurrent().is_some());
     let when_full = options.when_full;
-    let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full, context, ahead };
+    let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full, context, recurrent };
     let scheduler = Scheduler::start(Arc::clone(&shards), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {

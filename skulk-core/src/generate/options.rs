@@ -4,7 +4,7 @@ use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::generate::Sampling;
-use crate::generate::draft::{self, MOST, MOST_BYTES};
+use crate::generate::draft::{MOST, MOST_BYTES};
 use crate::grammar::Constraint;
 use crate::ids::TokenId;
 use crate::macros::{closed_set, setters};
@@ -169,10 +169,6 @@ impl GenerateOptions {
         if let Some(field) = drafts.or((!self.draft_texts.is_empty()).then_some("draft_texts")) {
             if self.speculate == Speculate::Off {
                 return invalid(field, "expected none where `speculate` is `off`, found some".into());
-            }
-            if !draft::is_possible(arch) {
-                let message = "expected none for a model with recurrent layers, whose states do not go back to any token, found some";
-                return invalid(field, message.into());
             }
         }
         self.sampling.validate(arch.vocab_size)

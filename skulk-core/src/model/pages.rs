@@ -411,7 +411,7 @@ impl Pages {
     /// Notes that a step has computed these tokens behind the sequence.
     pub(super) fn commit(&mut self, sequence: &mut Sequence, tokens: &[TokenId], store: &mut dyn Store) {
         let (start, states) = (sequence.len, self.states());
-        self.wrote(sequence, start + tokens.len());
+        let single = self.wrote(sequence, start + tokens.len()) || tokens.len() == 1;
         for token in tokens {
             sequence.len += 1;
             sequence.tail.push(*token);
@@ -422,7 +422,7 @@ impl Pages {
             let node = self.chain.take(sequence.blocks.last().copied(), block);
             for group in 0..self.groups.len() {
                 match self.groups[group].spec.state {
-                    true => self.label_state(sequence, group, node, tokens.len() == 1),
+                    true => self.label_state(sequence, group, node, single),
                     false => self.label(sequence, group, node, store),
                 }
             }

@@ -154,7 +154,7 @@ impl<B: Backend> State<B> {
         let mut row = 0;
         let begun = segments.iter().try_for_each(|segment| {
             let sequence = sequences.get_mut(&segment.seq).ok_or_else(|| not_open(segment.seq))?;
-            runs.push(pages.begin(sequence, group, [row, segment.rows], &mut layers)?);
+            runs.push(pages.begin(sequence, group, row, segment, &mut layers)?);
             row += segment.rows;
             Ok(())
         });

@@ -5,6 +5,9 @@
 //! and `m` drafted rows that are accepted with probabilities `p`, the largest of all first, a step gives
 //! `(n + Σ p) / T(n + m)` tokens a second, `T` being the time of a step of so many rows. The `m` with the largest is taken.
 //!
+//! Of a model with states, what is right is computed again in the next step where what is behind it was not: these rows
+//! count as part of the step that caused them.
+//!
 //! What trying costs is bounded: rows are drafted only while what steps with drafts have lost so far, beside what they
 //! have won, is less than [`RISK`] of all time.
 
@@ -29,6 +32,51 @@ const ROW: f64 = 0.04;
 const PLAIN: u32 = 40;
 /// And between two of a depth that is not the best by what is known: each depth in turn.
 const PROBE: u32 = 32;
+
+/// A step of sessions that decode.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::generate) struct Step {
+    /// Each has a row of its own.
+    pub(in crate::generate) sessions: usize,
+    /// Rows that are computed again, as tokens behind them were not right.
+    pub(in crate::generate) again: usize,
+    /// Rows of drafted tokens.
+    pub(in crate::generate) drafted: usize,
+    /// All of these because they pay.
+    pub(in crate::generate) own: bool,
+}
+
+impl Step {
+    fn rows(&self) -> usize {
+        self.sessions + self.again + self.drafted
+    }
+
+    /// Whether it is as if there were no drafts.
+    pub(in crate::generate) fn is_plain(&self) -> bool {
+        self.again + self.drafted == 0
+    }
+}
+
+/// What becomes of a drafted row.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::generate) struct Chance {
+    /// That it is right.
+    pub(in crate::generate) right: f64,
+    /// Rows that are computed again for it, on average.
+    again: f64,
+}
+
+impl Chance {
+    /// Rows behind one another, each of which is right with this chance where those before it are. If a model has states,
+    /// rows that are right are computed again where the last one was not.
+    pub(in crate::generate) fn chain(right: f64, states: bool) -> impl Iterator<Item = Self> {
+        (1..).map(move |depth: i32| {
+            let (own, before) = (right.powi(depth), right.powi(depth - 1));
+            let again = if states { f64::from(depth - 1) * (before - own) } else { 0.0 };
+            Self { right: own, again }
+        })
+    }
+}
 
 /// How long steps take, and what drafts have won.
 #[derive(Debug, Clone)]
@@ -76,36 +124,35 @@ impl Gate {
         (1..=ROWS).rev().find(|at| self.seconds[*at] > 0.0).unwrap_or(0)
     }
 
-    /// How many rows to draft in a step of `sessions` sessions that decode, of rows that are accepted with these
-    /// probabilities, the largest first.
-    pub(in crate::generate) fn rows(
-        &mut self,
-        sessions: usize,
-        accepted: impl Iterator<Item = f64>,
-    ) -> usize {
+    /// How many rows to draft in a step, of rows with these chances, the largest first.
+    pub(in crate::generate) fn rows(&mut self, step: Step, chances: impl Iterator<Item = Chance>) -> usize {
+        let Step { sessions, again, .. } = step;
         let Some(plain) = self.time(sessions) else { return 0 };
         if self.seen.get(sessions).is_some_and(|seen| *seen < SURE) {
             return 0;
         }
         let stake = RISK * self.all + STAKE * plain;
         if self.won < -stake || self.drafted >= PLAIN {
-            self.drafted = 0;
             return 0;
         }
-        let (mut best, mut most) = (0, sessions as f64 / plain);
-        let (mut tokens, mut all) = (sessions as f64, 0);
+        let certain = sessions + again;
+        let (mut best, mut most) = (0, sessions as f64 / self.time(certain).unwrap_or(plain));
+        let (mut tokens, mut later, mut all) = (sessions as f64, 0.0, 0);
         // By no more than twice as many as ever were: what those take is known.
-        let room = (2 * self.most()).min(ROWS).saturating_sub(sessions);
-        for (at, chance) in accepted.enumerate().take(room) {
-            tokens += chance;
-            all = at + 1;
-            let rate = self.time(sessions + at + 1).map_or(0.0, |time| tokens / time);
+        let room = (2 * self.most()).min(ROWS).saturating_sub(certain);
+        for (at, chance) in chances.enumerate().take(room) {
+            (tokens, later, all) = (tokens + chance.right, later + chance.again, at + 1);
+            let rows = certain + all;
+            let rate = self.time(rows).map_or(0.0, |time| {
+                let row = (time - plain).max(0.0) / (rows - sessions) as f64;
+                tokens / (time + later * row)
+            });
             if rate > most {
                 (best, most) = (at + 1, rate);
             }
         }
         if best > 0 && self.won > 0.0 && self.steps % PROBE == PROBE - 1 {
-            return 1 + (self.steps / PROBE) as usize % all;
+            return 1 + (self.steps / PROBE) as usize % all.min(2 * best + 2);
         }
         best
     }
@@ -115,16 +162,11 @@ impl Gate {
         self.seconds.get(sessions).copied().filter(|seconds| *seconds > 0.0)
     }
 
-    /// Notes a step of `sessions` sessions that decode and so many drafted rows, which gave so many tokens. The rows may be
-    /// others than [`rows`](Self::rows) said: then nothing was lost or won by it.
-    pub(in crate::generate) fn note(
-        &mut self,
-        sessions: usize,
-        (drafted, own): (usize, bool),
-        tokens: usize,
-        taken: Duration,
-    ) {
-        let (rows, taken) = (sessions + drafted, taken.as_secs_f64());
+    /// Notes a step that gave so many tokens. Its drafts may be others than [`rows`](Self::rows) said: then nothing was lost
+    /// or won by it.
+    pub(in crate::generate) fn note(&mut self, step: Step, tokens: usize, taken: Duration) {
+        let Step { sessions, own, .. } = step;
+        let (rows, taken) = (step.rows(), taken.as_secs_f64());
         if rows > ROWS || sessions == 0 {
             return;
         }
@@ -135,7 +177,7 @@ impl Gate {
         if odd && !before {
             return;
         }
-        if drafted > 0
+        if !step.is_plain()
             && own
             && let Some(plain) = self.time(sessions)
         {
@@ -221,20 +263,23 @@ mod tests {
     fn speed(
         chance: f64,
         time: &dyn Fn(usize) -> f64,
+        states: bool,
         fixed: Option<usize>,
         noise: f64,
         odd: &dyn Fn(usize) -> f64,
     ) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut gate, mut acceptance) = (Gate::default(), Acceptance::default());
-        let (mut seconds, mut tokens) = (0.0, 0);
-        for step in 0..STEPS {
-            let own = acceptance.chance(8);
-            let chances = (1..=MOST).map(|depth| own.powi(depth as i32));
-            let drafted = fixed.unwrap_or_else(|| gate.rows(1, chances));
+        let (mut seconds, mut tokens, mut again) = (0.0, 0, 0);
+        for at in 0..STEPS {
+            let mut step = Step { sessions: 1, again, drafted: 0, own: true };
+            let chances = Chance::chain(acceptance.chance(8), states).take(MOST);
+            step.drafted = fixed.unwrap_or_else(|| gate.rows(step, chances));
+            let drafted = step.drafted;
             let accepted = (0..drafted).take_while(|_| draw(&mut rng) < chance).count();
-            let usual = time(1 + drafted) * (1.0 + noise * (draw(&mut rng) - 0.5));
-            gate.note(1, (drafted, true), 1 + accepted, Duration::from_secs_f64(usual * odd(step)));
+            let usual = time(step.rows()) * (1.0 + noise * (draw(&mut rng) - 0.5));
+            gate.note(step, 1 + accepted, Duration::from_secs_f64(usual * odd(at)));
+            again = if states && accepted < drafted { accepted } else { 0 };
             match drafted {
                 0 => acceptance.rest(8),
                 _ => acceptance.note(8, drafted, accepted),
@@ -254,12 +299,16 @@ mod tests {
         let stairs: &dyn Fn(usize) -> f64 = &|rows| 1e-2 * (1.0 + 0.5 * (rows.div_ceil(4) - 1) as f64);
         for (name, time) in [("flat", flat), ("steep", steep), ("stairs", stairs)] {
             for chance in [0.0, 0.02, 0.3, 0.6, 0.8, 0.95, 1.0] {
-                for noise in [0.0, 0.1] {
-                    let speed = |fixed| speed(chance, time, fixed, noise, &|_| 1.0);
+                for (noise, states) in [(0.0, false), (0.1, false), (0.0, true), (0.1, true)] {
+                    let speed = |fixed| speed(chance, time, states, fixed, noise, &|_| 1.0);
                     let (own, plain) = (speed(None), speed(Some(0)));
                     let best = (0..=MOST).map(|depth| speed(Some(depth))).fold(0.0, f64::max);
                     assert!(own >= 0.99 * plain, "{name}, {chance}: {} of plain", own / plain);
-                    assert!(own >= 0.95 * best, "{name}, {chance}, {noise}: {} of the best", own / best);
+                    assert!(
+                        own >= 0.95 * best,
+                        "{name}, {chance}, {noise}, {states}: {} of the best",
+                        own / best
+                    );
                 }
             }
         }
@@ -273,7 +322,7 @@ mod tests {
         for (name, odd) in [("first", first), ("pauses", pauses)] {
             for (chance, row) in [(0.02, 0.6), (0.6, 0.6), (0.9, 0.05)] {
                 let time = |rows: usize| 1e-2 * (1.0 + row * (rows - 1) as f64);
-                let [own, plain] = [None, Some(0)].map(|fixed| speed(chance, &time, fixed, 0.0, odd));
+                let [own, plain] = [None, Some(0)].map(|fixed| speed(chance, &time, false, fixed, 0.0, odd));
                 assert!(own >= 0.99 * plain, "{name}, {chance}: {} of plain", own / plain);
             }
         }

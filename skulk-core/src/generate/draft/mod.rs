@@ -8,13 +8,12 @@ mod gate;
 mod ngrams;
 
 use gate::Acceptance;
-pub(super) use gate::Gate;
+pub(super) use gate::{Chance, Gate, Step};
 use ngrams::Ngrams;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::options::{GenerateOptions, Speculate};
-use crate::arch::ArchSpec;
 use crate::error::{Error, Result};
 use crate::ids::TokenId;
 use crate::tokenizer::Tokenizer;
@@ -28,11 +27,6 @@ pub(super) const MOST_OF_ALL: usize = 3;
 const MOST_OF_TEXTS: usize = 1 << 18;
 /// Bytes of them, more than so many tokens mostly have.
 pub(super) const MOST_BYTES: usize = 4 << 20;
-
-/// Whether a model forgets whatever was not right: states of recurrent layers go back only to where one was kept.
-pub(super) fn is_possible(arch: &ArchSpec) -> bool {
-    !arch.layers.iter().any(|layer| layer.recurrent().is_some())
-}
 
 /// Tokens that may come next.
 #[derive(Debug, Clone, Copy, Default)]

@@ -7,6 +7,8 @@ pub(super) struct Candidate {
     pub(super) at: usize,
     /// Rows that are yet to be computed.
     pub(super) pending: usize,
+    /// They end in its next token, and are few.
+    pub(super) decodes: bool,
     /// The most that it takes in a step.
     pub(super) most: usize,
     pub(super) priority: i32,
@@ -40,17 +42,18 @@ pub(super) fn share(
     // Those that decode, then prompts from short to long.
     candidates.sort_unstable_by_key(|c| (std::cmp::Reverse(c.priority), c.pending, c.at));
     let mut rows = room.rows;
-    let decoding = candidates.iter().filter(|c| c.pending == 1).count();
+    let decoding = candidates.iter().filter(|c| c.decodes).count();
     for i in 0..decoding.min(rows) {
         let turn = (first + i) % decoding;
-        if let Some(candidate) = candidates.iter().filter(|c| c.pending == 1).nth(turn) {
-            chosen.push((candidate.at, 1));
+        let candidate = candidates.iter().filter(|c| c.decodes).nth(turn);
+        if let Some(candidate) = candidate.filter(|c| c.pending <= rows) {
+            chosen.push((candidate.at, candidate.pending));
+            rows -= candidate.pending;
         }
     }
-    rows -= decoding.min(rows);
     let mut chunk =
         if decoding > 0 { (room.chunk / 4).max(LEAST).min(room.chunk) } else { room.chunk }.min(rows);
-    let prompts = || candidates.iter().filter(|c| c.pending > 1);
+    let prompts = || candidates.iter().filter(|c| !c.decodes);
     let mut priority = prompts().next().map(|c| c.priority);
     while let Some(own) = priority {
         let mut left = prompts().filter(|c| c.priority == own).count();
@@ -74,6 +77,7 @@ mod tests {
         let of = |(at, &(pending, priority)): (usize, &(usize, i32))| Candidate {
             at,
             pending,
+            decodes: pending == 1,
             most: 1000,
             priority,
         };

@@ -16,7 +16,7 @@ use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
-use crate::generate::draft::Gate;
+use crate::generate::draft::{Chance, Gate, Step};
 use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
 use crate::ids::TokenId;
@@ -32,8 +32,8 @@ pub(in crate::generate) struct Limits {
     pub(in crate::generate) when_full: WhenFull,
     /// Positions of a session.
     pub(in crate::generate) context: usize,
-    /// Tokens may be computed ahead: whatever of them is not right can be forgotten.
-    pub(in crate::generate) ahead: bool,
+    /// What is kept goes back only to where a step began, or to what was sure of it.
+    pub(in crate::generate) recurrent: bool,
 }
 
 /// A job's part of a step.
@@ -69,7 +69,7 @@ pub(super) struct Worker {
     chosen: Vec<(usize, usize)>,
     parts: Vec<Part>,
     drafts: Vec<TokenId>,
-    chances: Vec<(f64, usize)>,
+    chances: Vec<(Chance, usize)>,
     /// Tokens that the step has given so far.
     given: usize,
     segments: Vec<Segment>,
@@ -99,6 +99,8 @@ struct Running {
     on_cancel: OnCancel,
     /// Positions that it has pages for.
     reserved: usize,
+    /// Rows before its next token's that are computed again, as what is kept did not go back to there.
+    again: usize,
     /// There are no pages for it now.
     starved: bool,
     /// The job is over, and this is how.
@@ -273,8 +275,17 @@ impl Worker {
             };
             match self.begin(&mut job, begun) {
                 Ok(()) => {
-                    let (reserved, starved, over) = (0, false, None);
-                    self.running.push(Running { job, place, arrival, on_cancel, reserved, starved, over });
+                    let (reserved, again, starved, over) = (0, 0, false, None);
+                    self.running.push(Running {
+                        job,
+                        place,
+                        arrival,
+                        on_cancel,
+                        reserved,
+                        again,
+                        starved,
+                        over,
+                    });
                 }
                 Err(error) => {
                     drop(on_cancel);
@@ -338,8 +349,8 @@ impl Worker {
                 let pending = state.history.len() - state.held.len();
                 let (most, priority) = (ask.most_rows(), running.job.priority);
                 // Only rows of which the last alone is wanted are like a token that follows.
-                let pending = if most < pending { pending.max(2) } else { pending };
-                self.candidates.push(Candidate { at, pending, most, priority });
+                let decodes = pending == 1 + running.again && most > 0;
+                self.candidates.push(Candidate { at, pending, decodes, most, priority });
             }
         }
         let room = Room { rows: self.limits.rows, chunk: self.limits.chunk };
@@ -354,16 +365,16 @@ impl Worker {
         let any = !parts.is_empty();
         if any {
             let start = Instant::now();
-            let one_each = parts.iter().all(|part| part.rows == 1 && self.decodes(part));
-            let drafted = if one_each && self.limits.ahead { self.draft(&mut parts) } else { (0, true) };
+            let all_decode = parts.iter().all(|part| self.decodes(part));
+            let step = if all_decode { self.draft(&mut parts) } else { Step::default() };
             self.given = 0;
             self.compute(&parts);
-            if one_each && self.given > 0 {
+            if all_decode && self.given > 0 {
                 let taken = start.elapsed();
-                self.gate.note(parts.len(), drafted, self.given, taken);
+                self.gate.note(step, self.given, taken);
                 if let Some(without) = self.gate.without(parts.len()) {
                     let taken = taken.as_secs_f64();
-                    let without = if drafted.0 > 0 { without } else { taken };
+                    let without = if step.is_plain() { taken } else { without };
                     parts.iter().for_each(|part| self.running[part.at].job.ask.note_step(taken, without));
                 }
             }
@@ -374,10 +385,11 @@ impl Worker {
         any || ended || self.make_room()
     }
 
-    /// Whether a part's last row is its session's last token.
+    /// Whether a part is its session's next token, with what is computed again for it.
     fn decodes(&self, part: &Part) -> bool {
-        let state = self.running[part.at].job.turn.shared.state();
-        state.held.len() + part.rows == state.history.len()
+        let running = &self.running[part.at];
+        let state = running.job.turn.shared.state();
+        part.rows == 1 + running.again && state.held.len() + part.rows == state.history.len()
     }
 
     /// Computes rows of these jobs together. Where that fails they are computed one by one, so that only those end that
@@ -399,7 +411,7 @@ impl Worker {
     fn rewind(&mut self, chosen: &[Part]) {
         for Part { at, .. } in chosen {
             // Pages behind what it has computed go back, too.
-            self.running[*at].reserved = 0;
+            (self.running[*at].reserved, self.running[*at].again) = (0, 0);
             let mut state = self.running[*at].job.turn.shared.state();
             let State { held, seq, .. } = &mut *state;
             let kept = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.truncate(seq, held.len()));
@@ -421,6 +433,7 @@ impl Worker {
             let state = job.turn.shared.state();
             let (start, end, all) = (state.held.len(), state.held.len() + rows, rows + drafted.len());
             let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, all);
+            let segment = segment.drafted(drafted.len());
             self.segments.push(match job.ask.wants() {
                 (logits, Rows::Every) => segment.want_every(logits),
                 (logits, Rows::Last) if end == state.history.len() => segment.want(rows - 1..all, logits),
@@ -445,11 +458,12 @@ impl Worker {
     /// Notes what was computed, and lets jobs take the results they want.
     fn hand_out(&mut self, chosen: &[Part]) {
         for (segment, Part { at, rows, drafted, .. }) in chosen.iter().enumerate() {
-            let Running { job, over, reserved, .. } = &mut self.running[*at];
+            let Running { job, over, reserved, again, .. } = &mut self.running[*at];
             let mut state = job.turn.shared.state();
             let Segment { start, logits, .. } = self.segments[segment];
             let State { history, held, .. } = &mut *state;
             held.extend_from_slice(&history[start..start + rows]);
+            *again = 0;
             if logits == Logits::None {
                 continue;
             }
@@ -480,7 +494,10 @@ impl Worker {
                 // Pages behind go back, too.
                 *reserved = 0;
                 match self.stages.truncate(seq, held.len()) {
-                    Ok(kept) => held.truncate(kept),
+                    Ok(kept) => {
+                        *again = held.len() - kept;
+                        held.truncate(kept);
+                    }
                     Err(error) => {
                         drop(state);
                         self.fail(*at, error);

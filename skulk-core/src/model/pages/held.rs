@@ -1,10 +1,11 @@
-//! Which states does a sequence hold? That behind its last row, the one before its last step, and one or two on the way.
+//! Which states does a sequence hold? That behind its last row, the one before its last step, and some on the way.
 //!
 //! A state says all of the positions up to it and nothing of where they part, so a sequence can only go back to where one
 //! was kept. A step never writes a state that it reads: the one before the step stays, so that steps can be repeated, and
 //! states can be shared. Those at borders of blocks are found by the tokens up to there, as pages are.
 
 use super::{Pages, Sequence, Store};
+use crate::engine::Segment;
 use crate::engine::backend::{PAGE, Run};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -30,6 +31,8 @@ struct Held {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     No,
+    /// Behind what was sure of the last step.
+    Sure,
     /// The last border that single rows passed.
     Passed,
     /// The last border within a text that was computed together: where other sequences may part.
@@ -39,7 +42,15 @@ enum Mark {
 /// What a step under way writes.
 struct Pending {
     to: u32,
-    mark: Option<(usize, u32)>,
+    mark: Option<Held>,
+    /// Rows of tokens that were drafted are among its own.
+    drafted: bool,
+}
+
+impl Pending {
+    fn pages(&self) -> impl Iterator<Item = u32> + use<> {
+        [Some(self.to), self.mark.map(|mark| mark.page)].into_iter().flatten()
+    }
 }
 
 impl States {
@@ -74,9 +85,8 @@ impl Sequence {
     #[cfg(test)]
     pub(in crate::model) fn all_states(&self) -> Vec<u32> {
         let States { held, spare, pending } = &self.states;
-        let pending =
-            pending.iter().flat_map(|pending| [Some(pending.to), pending.mark.map(|(_, page)| page)]);
-        held.iter().map(|held| held.page).chain(spare.iter().copied()).chain(pending.flatten()).collect()
+        let pending = pending.iter().flat_map(Pending::pages);
+        held.iter().map(|held| held.page).chain(spare.iter().copied()).chain(pending).collect()
     }
 }
 
@@ -126,16 +136,16 @@ impl Pages {
         end: usize,
         store: &mut dyn Store,
     ) -> Result<()> {
-        if let Some(Pending { to, mark }) = sequence.states.pending.take() {
-            sequence.states.spare.push(to);
-            sequence.states.spare.extend(mark.map(|(_, page)| page));
+        if let Some(pending) = sequence.states.pending.take() {
+            sequence.states.spare.extend(pending.pages());
         }
         if end <= sequence.len {
             return Ok(());
         }
         let own = |held: &&Held| held.mark != Mark::Text && self.is_own(group, held.page);
         let own = sequence.states.held.iter().filter(own).count() + sequence.states.spare.len();
-        let wanted = if end / PAGE > sequence.len / PAGE { 3 } else { 2 };
+        let goes_back = sequence.states.held.iter().any(|held| held.mark == Mark::Sure);
+        let wanted = if goes_back || end / PAGE > sequence.len / PAGE { 3 } else { 2 };
         for _ in own..wanted {
             let page = self.take(group, store)?;
             sequence.states.spare.push(page);
@@ -147,49 +157,63 @@ impl Pages {
         self.groups[group].pages[page as usize].users == 1
     }
 
-    /// What so many rows behind a sequence read and write, which was [reserved](Self::reserve_states). They are the rows
-    /// from `first` on of a step.
+    /// What a segment's rows behind its sequence read and write, which was [reserved](Self::reserve_states). They are the
+    /// rows from `first` on of a step.
     pub(in crate::model) fn begin(
         &mut self,
         sequence: &mut Sequence,
         group: usize,
-        [first, rows]: [usize; 2],
+        first: usize,
+        segment: &Segment,
         store: &mut dyn Store,
     ) -> Result<Run> {
         let to = match sequence.states.spare.pop() {
             Some(page) => page,
-            None => self.recycle(sequence, group)?,
+            None => {
+                let all = [Mark::No, Mark::Sure, Mark::Passed, Mark::Text];
+                let none = || Error::new(ErrorKind::Internal, "a step has no room for its state");
+                self.recycle(sequence, group, &all).ok_or_else(none)?
+            }
         };
+        let Segment { rows, drafted, .. } = *segment;
         let (len, end) = (sequence.len, sequence.len + rows);
-        let border = end / PAGE * PAGE;
+        let (at, mark) =
+            if drafted > 0 { (end - drafted.min(rows), Mark::Sure) } else { (end / PAGE * PAGE, Mark::No) };
         // One more where there is memory for it; else what comes back is computed from further on.
-        let wanted = border > len && border < end;
-        let mark = wanted.then(|| self.take(group, store).ok()).flatten().map(|page| (border, page));
-        sequence.states.pending = Some(Pending { to, mark });
-        let mark = mark.map(|(border, page)| (border - len, page));
+        let mark = (at > len && at < end).then(|| {
+            let mut own = || {
+                let spare = sequence.states.spare.pop();
+                spare.or_else(|| self.recycle(sequence, group, &[Mark::No, Mark::Sure]))
+            };
+            let own = if drafted > 0 { own() } else { None };
+            own.or_else(|| self.take(group, store).ok()).map(|page| Held { at, page, mark })
+        });
+        let mark = mark.flatten();
+        sequence.states.pending = Some(Pending { to, mark, drafted: drafted > 0 });
+        let mark = mark.map(|mark| (mark.at - len, mark.page));
         Ok(Run { rows: first..first + rows, from: sequence.states.at(len), to, mark })
     }
 
-    /// A state of the sequence's own that it can do without.
-    fn recycle(&mut self, sequence: &mut Sequence, group: usize) -> Result<u32> {
+    /// A state of the sequence's own, of the first of these kinds, that it can do without.
+    fn recycle(&mut self, sequence: &mut Sequence, group: usize, marks: &[Mark]) -> Option<u32> {
         let len = sequence.len;
-        for mark in [Mark::No, Mark::Passed, Mark::Text] {
+        let free = |mark: Mark| {
             let free = |held: &Held| held.at != len && held.mark == mark && self.is_own(group, held.page);
-            if let Some(at) = sequence.states.held.iter().position(free) {
-                let page = sequence.states.held.remove(at).page;
-                self.unlabel(group, page);
-                return Ok(page);
-            }
-        }
-        Err(Error::new(ErrorKind::Internal, "a step has no room for its state"))
+            sequence.states.held.iter().position(free)
+        };
+        let at = marks.iter().find_map(|mark| free(*mark))?;
+        let page = sequence.states.held.remove(at).page;
+        self.unlabel(group, page);
+        Some(page)
     }
 
-    /// Notes that a step has written its states, up to position `end`.
-    pub(super) fn wrote(&mut self, sequence: &mut Sequence, end: usize) {
-        let Some(Pending { to, mark }) = sequence.states.pending.take() else { return };
+    /// Notes that a step has written its states, up to position `end`; whether some of its rows were of drafted tokens.
+    pub(super) fn wrote(&mut self, sequence: &mut Sequence, end: usize) -> bool {
+        let Some(Pending { to, mark, drafted }) = sequence.states.pending.take() else { return false };
         let held = &mut sequence.states.held;
-        held.extend(mark.map(|(at, page)| Held { at, page, mark: Mark::No }));
+        held.extend(mark);
         held.push(Held { at: end, page: to, mark: Mark::No });
+        drafted
     }
 
     /// Lets the state behind a sequence's last block be found, whose node this is.
@@ -221,7 +245,11 @@ impl Pages {
         let mut at = 0;
         while let Some(held) = sequence.states.held.get(at).copied() {
             let last = |mark| sequence.states.held.iter().rfind(|held| held.mark == mark).map(|held| held.at);
-            let marked = held.mark != Mark::No && last(held.mark) == Some(held.at);
+            let marked = match held.mark {
+                Mark::No => false,
+                Mark::Sure => held.at > start,
+                Mark::Passed | Mark::Text => last(held.mark) == Some(held.at),
+            };
             if held.at == len || held.at == start || marked {
                 at += 1;
                 continue;
@@ -241,9 +269,7 @@ impl Pages {
     pub(super) fn close_states(&mut self, states: States, store: &mut dyn Store) {
         let Some(group) = self.states() else { return };
         let States { held, spare, pending } = states;
-        let pending = pending
-            .into_iter()
-            .flat_map(|Pending { to, mark }| [Some(to), mark.map(|(_, page)| page)].into_iter().flatten());
+        let pending = pending.iter().flat_map(Pending::pages);
         for page in spare.into_iter().chain(pending).chain(held.into_iter().map(|held| held.page)) {
             self.give_up(group, page, store);
         }

@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use crate::arch::{STATES_HELD, Window};
 use crate::bytes::ByteSize;
+use crate::engine::Segment;
 use crate::engine::backend::{PAGE, Spans, first_block};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::TokenId;
+use crate::ids::{SeqId, TokenId};
 use crate::model::pages::{GroupSpec, Pages, Sequence, Store};
 
 /// What each page holds: by slot the tokens up to there, as one number.
@@ -82,6 +83,17 @@ struct Tracked {
 impl Tracked {
     /// Runs a step as a shard does: what each row sees is there, what it adds is written.
     fn step(&mut self, pages: &mut Pages, store: &mut Memory, tokens: &[TokenId]) -> Result<()> {
+        self.drafted(pages, store, tokens, 0)
+    }
+
+    /// The same, the last few tokens being drafted ones.
+    fn drafted(
+        &mut self,
+        pages: &mut Pages,
+        store: &mut Memory,
+        tokens: &[TokenId],
+        drafted: usize,
+    ) -> Result<()> {
         let start = self.tokens.len();
         assert_eq!(self.sequence.len(), start);
         pages.reserve(&mut self.sequence, start + tokens.len(), store)?;
@@ -97,7 +109,7 @@ impl Tracked {
         for (group, window) in store.windows.clone().into_iter().enumerate() {
             if store.state == Some(group) {
                 let run = pages
-                    .begin(&mut self.sequence, group, [0, tokens.len()], store)
+                    .begin(&mut self.sequence, group, 0, &segment(tokens.len(), drafted), store)
                     .expect("what was reserved");
                 let before = run.from.map(|page| store.pages[&(group, page)][0]);
                 assert_eq!(before, start.checked_sub(1).map(|last| sums[last]), "the state before {start}");
@@ -132,10 +144,15 @@ impl Tracked {
     }
 }
 
+fn segment(rows: usize, drafted: usize) -> Segment {
+    Segment::new(SeqId(0), 0, rows).drafted(drafted)
+}
+
 #[derive(Debug, Clone)]
 enum Action {
     Open(usize),
     Step(usize, usize),
+    Drafted(usize, usize, usize),
     Failed(usize, usize),
     Fork(usize, usize),
     Truncate(usize, usize),
@@ -148,6 +165,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         prop_oneof![
             2 => at.clone().prop_map(Action::Open),
             6 => (at.clone(), 1usize..150).prop_map(|(at, n)| Action::Step(at, n)),
+            4 => (at.clone(), 2usize..20, 1usize..20).prop_map(|(at, n, drafted)| Action::Drafted(at, n, drafted)),
             1 => (at.clone(), 1usize..150).prop_map(|(at, n)| Action::Failed(at, n)),
             2 => (at.clone(), 0usize..1000).prop_map(|(at, n)| Action::Fork(at, n)),
             2 => (at.clone(), 0usize..1000).prop_map(|(at, n)| Action::Truncate(at, n)),
@@ -190,11 +208,24 @@ proptest! {
                     let found = tracked.step(&mut pages, &mut store, &tokens);
                     prop_assert!(found.is_ok() || budget.is_some() || most < usize::MAX);
                 }
+                Action::Drafted(at, rows, drafted) => {
+                    let tracked = &mut all[at % n];
+                    let (start, drafted) = (tracked.tokens.len(), drafted.min(rows - 1));
+                    let tokens: Vec<_> = (start..start + rows).map(|position| token(at, position)).collect();
+                    let ample = budget.is_none() && most == usize::MAX;
+                    if tracked.drafted(&mut pages, &mut store, &tokens, drafted).is_ok() {
+                        let sure = start + rows - drafted;
+                        let back = pages.longest(&tracked.sequence, sure);
+                        prop_assert!(back >= start && (!ample || back == sure), "{} of {}", back, sure);
+                    } else {
+                        prop_assert!(!ample);
+                    }
+                }
                 Action::Failed(at, rows) => {
                     // Something is written and not committed.
                     let Tracked { sequence, .. } = &mut all[at % n];
                     if pages.reserve(sequence, sequence.len() + rows, &mut store).is_ok() {
-                        let run = pages.begin(sequence, STATES, [0, rows], &mut store).unwrap();
+                        let run = pages.begin(sequence, STATES, 0, &segment(rows, rows / 2), &mut store).unwrap();
                         store.pages.get_mut(&(STATES, run.to)).unwrap()[0] = 1;
                     }
                 }
@@ -358,4 +389,40 @@ fn states_go_back_to_where_one_is_kept() {
         assert_eq!(pages.truncate(&mut tracked.sequence, len, &mut store), len);
     }
     assert_eq!(pages.truncate(&mut tracked.sequence, 127, &mut store), 0);
+}
+
+/// Whatever is drafted, sequences of states go back to what was sure, and hold no more than is counted.
+#[test]
+fn states_go_back_to_before_what_was_drafted() {
+    let groups = &groups()[STATES..];
+    let mut store = Memory { state: Some(0), ..store(&WINDOWS[STATES..]) };
+    let mut pages = Pages::new(groups, None, 4 * 4);
+    let mut tracked = Tracked { sequence: pages.open(&[]), tokens: Vec::new() };
+    let tokens: Vec<_> = (0..700).map(|at| token(0, at)).collect();
+    tracked.step(&mut pages, &mut store, &tokens[..150]).unwrap();
+    let mut again = 0;
+    for (at, drafted) in (1usize..16).cycle().take(200).enumerate() {
+        let start = tracked.tokens.len();
+        let sure = start + again + 1;
+        tracked.drafted(&mut pages, &mut store, &tokens[start..sure + drafted], drafted).unwrap();
+        assert!(pages.memory().in_use.bytes() <= STATES_HELD * 4, "{:?}", pages.memory());
+        // A border is passed once, however often it is computed.
+        let accepted = at * 7 % (drafted + 1);
+        let right = sure + accepted;
+        let kept = pages.truncate(&mut tracked.sequence, right, &mut store);
+        assert!(kept >= sure && (kept == right || accepted < drafted), "{kept} of {right}, sure {sure}");
+        (again, tracked.tokens) = (right - kept, tokens[..kept].to_vec());
+        if right + 40 > tokens.len() {
+            break;
+        }
+    }
+    assert!(tracked.tokens.len() > 600);
+    // What was drafted is soon as if it had not been.
+    let end = tracked.tokens.len();
+    for at in end..end + 3 {
+        tracked.step(&mut pages, &mut store, &tokens[at..at + 1]).unwrap();
+    }
+    assert!(pages.memory().in_use.bytes() <= (STATES_HELD - 1) * 4, "{:?}", pages.memory());
+    let back = pages.longest(&tracked.sequence, end);
+    assert!(back < end && back.is_multiple_of(PAGE) && back >= end - PAGE, "{back} of {end}");
 }

@@ -17,11 +17,6 @@ const LEAST_GAIN: f64 = 1.05;
 
 /// Of this library's engines.
 fn of_this_library(problem: &Problem<'_>) -> Speculation {
-    let declared = problem.card.facts.as_ref().is_some_and(|facts| facts.recurrent.is_some());
-    if declared || problem.inventory.layers.iter().any(|layer| layer.state > 0) {
-        let reason = "states of recurrent layers do not go back to any token".to_owned();
-        return Speculation { on: false, reason };
-    }
     let what = "what followed when the text read the same is computed ahead where that pays, as is measured meanwhile";
     let declared = problem.card.runtime.as_ref().is_some_and(drafts);
     let beside = if declared { "; what drafts by the card is not loaded" } else { "" };

@@ -14,7 +14,8 @@ impl Worker {
             let state = self.running[at].job.turn.shared.state();
             (state.seq, state.held.len() + rows)
         };
-        if end <= self.running[at].reserved {
+        // Which states there are changes with each step.
+        if end <= self.running[at].reserved && !self.limits.recurrent {
             return true;
         }
         loop {
