@@ -148,6 +148,9 @@ options! {
         card: Card => options.card = Some(ModelCard::from_json(&card.0)?),
         /// The chat template, instead of those of the checkpoint.
         chat_template: String => options.chat_template = Some(chat_template),
+        /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
+        /// stage, with keys and values of its own for as many sessions, which plans do not count.
+        draft_model: String => options.draft_model = Some(draft_model.into()),
     }
 }
 
@@ -252,8 +255,9 @@ options! {
         /// The same seed draws the same tokens; 0 by default.
         seed: u64 => options.sampling.seed = Some(seed),
         /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
-        /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
-        /// chosen: on the CPU the text is the same in every bit.
+        /// measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what a
+        /// draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the
+        /// same in every bit.
         speculate: Speculate => options.speculate = speculate,
         /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
         /// or not that pays, 1 to 15; by default as many as pay.

@@ -764,6 +764,8 @@ export interface Finish {
   usage: Usage;
   /** Durations. */
   timings: Timings;
+  /** What went wrong on the way that did not end it, in words: a draft model that failed. */
+  warnings: string[];
 }
 
 /** One step of a generation. */
@@ -806,6 +808,8 @@ export interface ChatFinish {
   usage: ChatUsage;
   /** Durations. */
   timings: Timings;
+  /** What went wrong on the way that did not end it, in words: a draft model that failed. */
+  warnings: string[];
 }
 
 /** A call of a tool that waits for its result. */
@@ -1042,6 +1046,8 @@ export interface ModelMemory {
   kvCacheBytes: number;
   /** By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers. */
   deviceBytes: Record<string, number>;
+  /** The draft model, which the above is without. */
+  draftModel: Stage | null;
   /** What the plan counted for the devices of this machine; `null`: the placement was not planned. */
   planned: Bytes | null;
   /**
@@ -1578,6 +1584,11 @@ export interface LoadOptions {
   card?: ModelCard | null;
   /** The chat template, instead of those of the checkpoint. */
   chatTemplate?: string | null;
+  /**
+   * The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
+   * stage, with keys and values of its own for as many sessions, which plans do not count.
+   */
+  draftModel?: string | null;
 }
 
 /** Options of serving feed-forward blocks and experts to other machines. */
@@ -1656,10 +1667,11 @@ export interface GenerateOptions {
   seed?: number | null;
   /**
    * Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
-   * measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
-   * chosen: on the CPU the text is the same in every bit.
+   * measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what a
+   * draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the same
+   * in every bit.
    */
-  speculate?: "auto" | "off" | null;
+  speculate?: "auto" | "ngram" | "draft_model" | "off" | null;
   /**
    * Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
    * or not that pays, 1 to 15; by default as many as pay.
@@ -1760,10 +1772,11 @@ export interface ChatOptions {
   seed?: number | null;
   /**
    * Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
-   * measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
-   * chosen: on the CPU the text is the same in every bit.
+   * measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what a
+   * draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the same
+   * in every bit.
    */
-  speculate?: "auto" | "off" | null;
+  speculate?: "auto" | "ngram" | "draft_model" | "off" | null;
   /**
    * Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
    * or not that pays, 1 to 15; by default as many as pay.

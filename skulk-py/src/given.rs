@@ -42,6 +42,8 @@ fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         Ok(float(given.extract()?))
     } else if let Ok(text) = given.cast::<PyString>() {
         Ok(text.to_str()?.into())
+    } else if given.hasattr("__fspath__")? {
+        value(&given.call_method0("__fspath__")?, depth)
     } else if given.hasattr("to_dict")? {
         value(&given.call_method0("to_dict")?, depth)
     } else if let Ok(mapping) = given.cast::<PyMapping>() {

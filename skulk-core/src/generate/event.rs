@@ -66,6 +66,8 @@ pub struct Finish {
     pub usage: Usage,
     /// Durations.
     pub timings: Timings,
+    /// What went wrong on the way that did not end it, in words: a draft model that failed.
+    pub warnings: Vec<String>,
 }
 
 closed_set! {

@@ -52,6 +52,7 @@ impl Generation {
         let start = Start {
             tokenizer: &model.tokenizer,
             quoted: &model.quoted,
+            second: model.second.as_ref(),
             prompt: &prompt,
             options,
             vocab_size: model.arch.vocab_size,

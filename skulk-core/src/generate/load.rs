@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::chat::Origin;
-use super::draft;
+use super::draft::{self, Drafting};
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
@@ -97,8 +97,11 @@ fn assemble(
     let rows = step_rows(prefill_chunk, sessions);
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = Building::start(checkpoint, &options.cancel)?;
+    let second = options.draft_model.as_deref();
+    let second = second.map(|path| Drafting::open(path, options, [context, rows], kv)).transpose()?;
 
-    let (done, total) = (AtomicUsize::new(0), arch.n_layers());
+    let of_second = second.as_ref().map_or(0, |second| second.arch.n_layers());
+    let (done, total) = (AtomicUsize::new(0), arch.n_layers() + of_second);
     let on_layer = || {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(report) = &options.progress {
@@ -119,6 +122,14 @@ fn assemble(
         shards.push(shard);
         stages.push(info);
     }
+    let loaded = match &second {
+        Some(second) => {
+            let last = stages.last().map(|stage: &StageInfo| stage.engine.clone());
+            let last = last.ok_or_else(|| Error::new(ErrorKind::Internal, "a placement has no stage"))?;
+            Some(second.load(&last, &engines, &cx)?)
+        }
+        None => None,
+    };
     let tokenizer = tokenizer.wait()?;
     if tokenizer.vocab_size() > arch.vocab_size {
         return Err(Error::new(
@@ -132,11 +143,15 @@ fn assemble(
         .with("file", checkpoint.path().display())
         .with_hint("the tokenizer belongs to another model"));
     }
+    let second = match (second, loaded) {
+        (Some(second), Some(loaded)) => Some(second.finish(loaded, &tokenizer, arch.vocab_size)?),
+        _ => None,
+    };
     let shards = Arc::new(Stages::new(shards));
     let recurrent = arch.layers.iter().any(|layer| layer.recurrent().is_some());
     let when_full = options.when_full;
     let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full, context, recurrent };
-    let scheduler = Scheduler::start(Arc::clone(&shards), limits)?;
+    let scheduler = Scheduler::start(Arc::clone(&shards), second.clone(), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {
             fingerprint: Fingerprint::of(&arch, checkpoint),
@@ -152,6 +167,7 @@ fn assemble(
             prefill_chunk,
             load_time: started.elapsed(),
             shards,
+            second,
             services: services.all(),
             placement,
             stages,
@@ -185,7 +201,7 @@ fn kv_memory(options: &LoadOptions, stage: &Stage, n_layers: usize) -> Option<By
 
 /// A stage on its engine. Keys and values of as many sessions as were planned have room, and no more, unless options say
 /// what they may take.
-fn load_stage(
+pub(super) fn load_stage(
     (id, planned): (&EngineId, Option<usize>),
     engines: &[Arc<dyn Engine>],
     mut spec: ShardSpec,
@@ -212,13 +228,13 @@ fn load_stage(
 }
 
 /// A tokenizer that is built on a thread of its own.
-struct Building {
+pub(super) struct Building {
     tokenizer: Receiver<Result<Tokenizer>>,
     cancel: CancelToken,
 }
 
 impl Building {
-    fn start(checkpoint: &dyn Checkpoint, cancel: &CancelToken) -> Result<Self> {
+    pub(super) fn start(checkpoint: &dyn Checkpoint, cancel: &CancelToken) -> Result<Self> {
         let build = Tokenizer::builder(checkpoint);
         let (sender, tokenizer) = sync_channel(1);
         std::thread::Builder::new()
@@ -233,7 +249,7 @@ impl Building {
         Ok(Self { tokenizer, cancel: cancel.clone() })
     }
 
-    fn wait(&self) -> Result<Tokenizer> {
+    pub(super) fn wait(&self) -> Result<Tokenizer> {
         loop {
             self.cancel.check()?;
             match self.tokenizer.recv_timeout(PATIENCE) {

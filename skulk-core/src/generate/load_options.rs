@@ -1,6 +1,7 @@
 //! What may a caller ask of loading a model?
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::arch::CHUNK;
@@ -99,6 +100,9 @@ pub struct LoadOptions {
     pub card: Option<ModelCard>,
     /// The source of its chat template; `None`: its checkpoint's.
     pub chat_template: Option<String>,
+    /// A checkpoint of a smaller model with the same vocabulary, which [drafts](crate::Speculate) tokens. It runs whole on the
+    /// engine of the last stage, with keys and values of its own for as many sessions, which plans do not count.
+    pub draft_model: Option<PathBuf>,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,
     /// Ends loading within one layer.
@@ -129,6 +133,7 @@ impl Default for LoadOptions {
             when_full: WhenFull::default(),
             card: None,
             chat_template: None,
+            draft_model: None,
             progress: None,
             cancel: CancelToken::new(),
         }
@@ -164,6 +169,8 @@ setters!(LoadOptions {
     card: ModelCard => Some(card);
     /// Speaks to the model by this chat template.
     chat_template: impl Into<String> => Some(chat_template.into());
+    /// Lets the checkpoint there draft.
+    draft_model: impl Into<PathBuf> => Some(draft_model.into());
     /// Calls this after each layer.
     progress: impl Fn(Progress) + Send + Sync + 'static => Some(Arc::new(progress));
     /// Ends loading when the token is cancelled.

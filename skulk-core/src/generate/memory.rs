@@ -26,6 +26,8 @@ pub struct ModelMemory {
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     #[serde(rename = "deviceBytes")]
     pub devices: BTreeMap<EngineId, ByteSize>,
+    /// The [draft model](crate::LoadOptions::draft_model), which the above is without.
+    pub draft_model: Option<StageInfo>,
     /// What the plan counted for the devices of this machine; `None`: the placement was not planned.
     pub planned: Option<Bytes>,
     /// What the system has in memory for this process, whatever for. Of mapped weights that are pages that were read, and
@@ -66,6 +68,7 @@ impl Model {
                 .zip(shards)
                 .filter_map(|(stage, shard)| on_device(stage, &**shard))
                 .collect(),
+            draft_model: self.inner.second.as_ref().map(|second| second.info.clone()),
             planned: budgets.map(|budget| budget.bytes).reduce(|a, b| a + b),
             process: process_memory(),
         }

@@ -14,7 +14,7 @@ use crate::arch::ArchSpec;
 use crate::bytes::ByteSize;
 use crate::engine::{EngineId, FfnMemory, FfnService, KvMemory};
 use crate::error::Result;
-use crate::generate::draft::Quoted;
+use crate::generate::draft::{Quoted, Second};
 use crate::generate::{GenerateOptions, Generation, LoadOptions, Output, Prompt, Session};
 use crate::grammar::Grammars;
 use crate::plan::Placement;
@@ -77,6 +77,8 @@ pub(super) struct Inner {
     pub(super) placement: Placement,
     pub(super) stages: Vec<StageInfo>,
     pub(super) shards: Arc<Stages>,
+    /// What drafts for it.
+    pub(super) second: Option<Arc<Second>>,
     /// What computes feed-forward blocks beside their engines.
     pub(super) services: Vec<Arc<dyn FfnService>>,
     pub(super) scheduler: Scheduler,

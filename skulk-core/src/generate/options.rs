@@ -4,7 +4,7 @@ use crate::arch::ArchSpec;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::generate::Sampling;
-use crate::generate::draft::{MOST, MOST_BYTES};
+use crate::generate::draft::{MOST, MOST_BYTES, Second};
 use crate::grammar::Constraint;
 use crate::ids::TokenId;
 use crate::macros::{closed_set, setters};
@@ -43,10 +43,14 @@ closed_set! {
     /// Whether tokens are computed ahead.
     #[derive(Default)]
     pub enum Speculate {
-        /// Where it pays, by times and acceptances that are measured meanwhile: the text's own repetitions are proposed, and
-        /// kept while they are what the model would have written.
+        /// Where it pays, by times and acceptances that are measured meanwhile: what texts repeat is proposed, or what a
+        /// [draft model](crate::LoadOptions::draft_model) says, and kept while it is what the model would have written.
         #[default]
         Auto = "auto",
+        /// The same with what texts repeat alone: the session's own, and [others](GenerateOptions::draft_texts).
+        Ngram = "ngram",
+        /// The same with a draft model alone, which must be loaded.
+        DraftModel = "draft_model",
         /// One token after the other.
         Off = "off",
     }
@@ -140,7 +144,7 @@ impl GenerateOptions {
     /// The most log-probabilities a position can report.
     pub const MAX_LOGPROBS: usize = 64;
 
-    pub(super) fn validate(&self, arch: &ArchSpec) -> Result<()> {
+    pub(super) fn validate(&self, arch: &ArchSpec, second: Option<&Second>) -> Result<()> {
         let invalid = |field: &'static str, message: String| {
             Err(Error::argument(field, message)
                 .with_hint("correct the option, or leave it out for its default"))
@@ -165,11 +169,24 @@ impl GenerateOptions {
         if bytes > MOST_BYTES {
             return invalid("draft_texts", format!("expected at most {MOST_BYTES} bytes, found {bytes}"));
         }
-        let drafts = self.draft_tokens.map(|_| "draft_tokens");
-        if let Some(field) = drafts.or((!self.draft_texts.is_empty()).then_some("draft_texts")) {
-            if self.speculate == Speculate::Off {
-                return invalid(field, "expected none where `speculate` is `off`, found some".into());
+        let given =
+            [("draft_texts", !self.draft_texts.is_empty()), ("draft_tokens", self.draft_tokens.is_some())];
+        for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+            let texts = matches!(self.speculate, Speculate::Auto | Speculate::Ngram);
+            if self.speculate == Speculate::Off || (field == "draft_texts" && !texts) {
+                let message = format!("expected none where `speculate` is `{}`, found some", self.speculate);
+                return invalid(field, message);
             }
+        }
+        if self.speculate == Speculate::DraftModel {
+            let none = || {
+                Error::argument(
+                    "speculate",
+                    "expected a model that was loaded with a draft model, found none",
+                )
+                .with_hint("load it with the option draft_model, or choose another way to speculate")
+            };
+            second.ok_or_else(none)?.check()?;
         }
         self.sampling.validate(arch.vocab_size)
     }

@@ -111,7 +111,7 @@ impl Session {
     ) -> Result<Generation> {
         let turn = self.turn()?;
         let model = &self.shared.model;
-        options.validate(&model.arch)?;
+        options.validate(&model.arch, model.second.as_deref())?;
         let tokens = self.tokens_of(prompt)?;
         admit_max_tokens(tokens.len(), options.max_tokens, model.context, Some(model.context as u64))?;
         let steering = match &options.constraint {

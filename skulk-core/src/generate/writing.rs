@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Sender;
-use super::draft::{Drafter, Proposal, Quoted};
+use super::draft::{Drafter, Proposal, Quoted, Second};
 use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
 use super::sampler::{self, Narrow, Sampler};
 use super::scheduler::{Ask, Rows, Taken};
@@ -95,6 +95,7 @@ pub(super) struct Writing {
     /// What proposes tokens, and what came of it.
     drafter: Option<Drafter>,
     ahead: Ahead,
+    warnings: Vec<String>,
     text: Detokenizer,
     events: Sender,
     /// The model's own logits, kept only for log-probabilities.
@@ -135,6 +136,7 @@ pub(super) struct Counted {
 pub(super) struct Start<'a> {
     pub(super) tokenizer: &'a Arc<Tokenizer>,
     pub(super) quoted: &'a Quoted,
+    pub(super) second: Option<&'a Arc<Second>>,
     pub(super) prompt: &'a [TokenId],
     pub(super) options: GenerateOptions,
     pub(super) vocab_size: usize,
@@ -146,8 +148,18 @@ pub(super) struct Start<'a> {
 
 impl Writing {
     pub(super) fn new(start: Start<'_>) -> Result<Self> {
-        let Start { tokenizer, quoted, prompt, options, vocab_size, chunk, context, load_time, steering } =
-            start;
+        let Start {
+            tokenizer,
+            quoted,
+            second,
+            prompt,
+            options,
+            vocab_size,
+            chunk,
+            context,
+            load_time,
+            steering,
+        } = start;
         let sampler = Sampler::new(options.sampling.clone());
         // Log-probabilities are of all logits.
         let of = |enough: Option<usize>| {
@@ -163,8 +175,9 @@ impl Writing {
             sampler,
             stops: StopMatcher::new(options.stop.iter().map(String::as_str))?,
             steering,
-            drafter: Drafter::new(&options, quoted, tokenizer)?,
+            drafter: Drafter::new(&options, (quoted, second), tokenizer)?,
             ahead: Ahead::default(),
+            warnings: Vec::new(),
             text: Detokenizer::new(Arc::clone(tokenizer), prompt, true),
             tokenizer: Arc::clone(tokenizer),
             events: Sender::to_nobody(),
@@ -302,7 +315,7 @@ impl Writing {
             let Counted { usage, timings } = self.counted();
             // The last characters may complete a stop string.
             let reason = if self.stops.matched().is_some() { FinishReason::StopString } else { reason };
-            Finish { reason, usage, timings }
+            Finish { reason, usage, timings, warnings: std::mem::take(&mut self.warnings) }
         });
         let last = finish.is_some();
         let heard = self.events.send(Ok(Event { token: Some(token), text: out, finish }));
@@ -351,6 +364,18 @@ impl Ask for Writing {
         self.drafter.as_mut().map_or_else(Proposal::default, |drafter| drafter.draft(history, most))
     }
 
+    fn turn_to_model(&mut self) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.turn_to_model();
+        }
+    }
+
+    fn warn(&mut self, warning: &str) {
+        if self.drafter.as_ref().is_some_and(Drafter::has_model) {
+            self.warnings.push(warning.to_owned());
+        }
+    }
+
     fn note_step(&mut self, taken: f64, without: f64) {
         self.ahead.taken += taken;
         self.ahead.without += without * self.ahead.given as f64;
@@ -365,6 +390,9 @@ impl Ask for Writing {
     ) -> Result<Taken> {
         let known = state.history.len();
         self.ahead.given = 0;
+        self.ahead.drafted += drafted.len();
+        self.ahead.steps += usize::from(!drafted.is_empty());
+        let accepted = self.ahead.accepted;
         let mut row = 0;
         let taken = loop {
             let chosen = match self.forced(state)? {
@@ -377,9 +405,11 @@ impl Ask for Writing {
             };
             self.all = self.all.saturating_sub(1);
             self.prefill.get_or_insert_with(|| self.begun.elapsed());
+            self.ahead.accepted = accepted + common(&state.history[known..], drafted);
             let mut goes_on = self.tell(token)?;
             // What is certain is computed together with what comes before it.
             while goes_on && let Some(token) = self.forced(state)? {
+                self.ahead.accepted = accepted + common(&state.history[known..], drafted);
                 goes_on = self.tell(token)?;
             }
             if !goes_on {
@@ -396,9 +426,6 @@ impl Ask for Writing {
         if let (Some(drafter), Taken::GoesOn | Taken::Over) = (&mut self.drafter, &taken) {
             drafter.note(drafted.len(), right);
         }
-        self.ahead.drafted += drafted.len();
-        self.ahead.accepted += right;
-        self.ahead.steps += usize::from(!drafted.is_empty());
         // What was forced behind these is computed later.
         self.ahead.given = (state.history.len() - known).min(right + 1);
         Ok(taken)

@@ -10,6 +10,7 @@ use skulk::{
 
 use crate::fixtures::{chosen, root};
 use crate::generate::common::{OPENING, fresh, greedy, model, one_thread, path, reference_prompt};
+use crate::generate::wrapped::Wrapped;
 
 /// What a generation gives, in bits.
 fn bits(model: &Model, prompt: &[TokenId], options: &GenerateOptions) -> Vec<(TokenId, String, Option<u32>)> {
@@ -245,4 +246,142 @@ fn greedy_texts_are_the_same_on_gpus() {
             assert!(ahead.finish.timings.drafted_tokens > 0);
         }
     }
+}
+
+/// Fixtures that draft for each other, as they have one vocabulary.
+fn pairs() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("llama", "llama"),
+        ("gemma3", "gemma3"),
+        ("qwen3_5", "qwen3_5"),
+        ("llama", "qwen3_5"),
+        ("qwen3_next", "llama"),
+        ("deepseek_v3", "mistral"),
+        ("mixtral", "nemotron_h"),
+        ("olmo3", "glm4"),
+    ]
+}
+
+fn drafted(target: &str, draft: &str, load: LoadOptions) -> Model {
+    Model::open(path(target), &load.draft_model(path(draft))).unwrap()
+}
+
+/// Whatever a second model says, which is what the first one would say, or anything.
+#[test]
+fn no_draft_model_changes_a_text() {
+    let mut accepted = 0;
+    for (seed, (target, draft)) in pairs().into_iter().enumerate() {
+        let load = one_thread().context(512).stages(1 + seed % 2).prefill_chunk([256, 16][seed % 2]);
+        let model = drafted(target, draft, load);
+        let prompt: Vec<_> = reference_prompt(target, 0).into_iter().cycle().take(70).collect();
+        let mut ways: Vec<_> = ways().into_iter().enumerate().collect();
+        ways.rotate_left(seed % 6);
+        for (at, options) in chosen(2, ways) {
+            let plain = options.clone().speculate(Speculate::Off);
+            let expected = bits(&model, &prompt, &plain);
+            let ahead = options.speculate(Speculate::DraftModel).draft_tokens([1, 3, 15, 7][(seed + at) % 4]);
+            assert_eq!(bits(&model, &prompt, &ahead), expected, "{target} by {draft}: {ahead:?}");
+            let timings = fresh(&model, prompt.clone(), &ahead).finish.timings;
+            assert!(timings.drafted_tokens > 0, "{target} by {draft}: {timings:?}");
+            accepted += timings.accepted_tokens;
+            // Further turns of a conversation, of which it has seen only the first.
+            let session = model.session().unwrap();
+            session.generate(prompt.clone(), ahead.clone()).unwrap().output().unwrap();
+            let more = session.generate(Prompt::Append(" and".into()), ahead.clone()).unwrap();
+            let expected = fresh(&model, more.prompt_ids().to_vec(), &plain);
+            assert_eq!({ more }.output().unwrap().ids, expected.ids, "{target} by {draft}");
+        }
+    }
+    assert!(accepted > 100, "{accepted}");
+}
+
+/// A model agrees with itself: each step gives all that it drafts, and one more.
+#[test]
+fn a_model_drafts_what_it_says() {
+    for name in ["llama", "gemma3", "qwen3_5"] {
+        let model = drafted(name, name, one_thread().context(512));
+        let prompt = reference_prompt(name, 0);
+        let options = greedy(49).speculate(Speculate::DraftModel).draft_tokens(3);
+        let timings = fresh(&model, prompt, &options).finish.timings;
+        // The first token comes of the prompt.
+        let told = (timings.drafted_tokens, timings.accepted_tokens, timings.draft_steps);
+        assert_eq!(told, (36, 36, 12), "{name}");
+    }
+}
+
+/// Sessions together, by text and by model, by what pays and by force, and with little memory.
+#[test]
+fn a_batch_is_drafted_by_a_model() {
+    for (at, (target, draft)) in pairs().into_iter().enumerate().step_by(3) {
+        let load = one_thread().context(512).sessions(4).prefill_chunk([256, 16, 1][at % 3]);
+        let model = drafted(target, draft, load);
+        let prompts: Vec<Vec<_>> = (0..6)
+            .map(|at| reference_prompt(target, at % 3).into_iter().cycle().take(20 + 31 * at).collect())
+            .collect();
+        let options = greedy(40);
+        let alone: Vec<_> = prompts
+            .iter()
+            .map(|prompt| fresh(&model, prompt.clone(), &options.clone().speculate(Speculate::Off)).ids)
+            .collect();
+        for ahead in [
+            options.clone(),
+            options.clone().draft_tokens(4),
+            options.clone().speculate(Speculate::DraftModel),
+            options.clone().speculate(Speculate::DraftModel).draft_tokens(9),
+        ] {
+            let all: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
+            let outputs = model.generate_batch(all, &ahead);
+            let outputs: Vec<_> = outputs.into_iter().map(|output| output.unwrap().ids).collect();
+            assert_eq!(outputs, alone, "{target} by {draft}: {ahead:?}");
+        }
+    }
+}
+
+/// A draft model that fails ends nothing: the text goes on without it, and a warning says so.
+#[test]
+fn a_draft_model_that_fails_is_left_out() {
+    for fails in [2, 6] {
+        // The prompt's step is the first; then the second model's and the model's come in turns.
+        let engine = Wrapped::forward(move |n| {
+            let error = || Err(skulk::Error::new(ErrorKind::EngineFailed, "no more"));
+            if n == fails { error() } else { Ok(()) }
+        });
+        let model = drafted("llama", "llama", LoadOptions::default().context(512).engine(engine));
+        let options = greedy(20).speculate(Speculate::DraftModel).draft_tokens(1);
+        let prompt = reference_prompt("llama", 0);
+        let output = fresh(&model, prompt.clone(), &options);
+        let expected = fresh(&model, prompt.clone(), &greedy(20).speculate(Speculate::Off));
+        assert_eq!(output.ids, expected.ids);
+        let [warning] = &output.finish.warnings[..] else { panic!("{:?}", output.finish.warnings) };
+        assert!(warning.contains("no more"), "{warning}");
+        assert_eq!(output.finish.timings.draft_steps, fails / 2 - 1);
+        // Later ones say so before their first token, or do without.
+        let error = model.generate(prompt.clone(), options).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::EngineFailed, "{error}");
+        let auto = fresh(&model, prompt, &greedy(20));
+        assert_eq!((auto.ids, auto.finish.warnings), (expected.ids, vec![]));
+    }
+}
+
+#[test]
+fn models_that_cannot_draft_are_errors() {
+    let load = |draft: std::path::PathBuf| {
+        Model::open(path("llama"), &one_thread().draft_model(draft)).err().expect("it was taken")
+    };
+    let about = |error: &skulk::Error| {
+        error.context().iter().any(|(key, value)| *key == "field" && value == "draft_model")
+    };
+    let error = load(path("stories260K"));
+    assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+    assert!(about(&error) && error.to_string().contains("same vocabulary"), "{error}");
+    let error = load(path("no such model"));
+    assert!(about(&error), "{error}");
+    let model = self::model("llama");
+    let error = model.generate(OPENING, greedy(2).speculate(Speculate::DraftModel)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let model = drafted("llama", "llama", one_thread());
+    let texts = greedy(2).speculate(Speculate::DraftModel).draft_texts(["a"]);
+    assert_eq!(model.generate(OPENING, texts).err().unwrap().kind(), ErrorKind::InvalidArgument);
+    let info = model.memory().draft_model.unwrap();
+    assert_eq!((info.layers, info.weights), (model.stages()[0].layers.clone(), model.stages()[0].weights));
 }

@@ -1741,6 +1741,8 @@ class Finish:
     """Token counts."""
     timings: Timings
     """Durations."""
+    warnings: list[str]
+    """What went wrong on the way that did not end it, in words: a draft model that failed."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Finish:
@@ -1748,6 +1750,7 @@ class Finish:
             reason=data["reason"],
             usage=Usage._of(data["usage"]),
             timings=Timings._of(data["timings"]),
+            warnings=data["warnings"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -1756,6 +1759,7 @@ class Finish:
             "reason": self.reason,
             "usage": _methods.plain(self.usage),
             "timings": _methods.plain(self.timings),
+            "warnings": _methods.plain(self.warnings),
         }
 
 
@@ -1857,6 +1861,8 @@ class ChatFinish:
     """Token counts."""
     timings: Timings
     """Durations."""
+    warnings: list[str]
+    """What went wrong on the way that did not end it, in words: a draft model that failed."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> ChatFinish:
@@ -1864,6 +1870,7 @@ class ChatFinish:
             reason=data["reason"],
             usage=ChatUsage._of(data["usage"]),
             timings=Timings._of(data["timings"]),
+            warnings=data["warnings"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -1872,6 +1879,7 @@ class ChatFinish:
             "reason": self.reason,
             "usage": _methods.plain(self.usage),
             "timings": _methods.plain(self.timings),
+            "warnings": _methods.plain(self.warnings),
         }
 
 
@@ -2455,6 +2463,8 @@ class ModelMemory:
     """What is reserved for keys and values, in use or not."""
     device_bytes: dict[str, int]
     """By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers."""
+    draft_model: Stage | None
+    """The draft model, which the above is without."""
     planned: Bytes | None
     """What the plan counted for the devices of this machine; ``None``: the placement was not planned."""
     process_bytes: int | None
@@ -2467,6 +2477,7 @@ class ModelMemory:
             weight_bytes=data["weightBytes"],
             kv_cache_bytes=data["kvCacheBytes"],
             device_bytes=data["deviceBytes"],
+            draft_model=None if data["draftModel"] is None else Stage._of(data["draftModel"]),
             planned=None if data["planned"] is None else Bytes._of(data["planned"]),
             process_bytes=data["processBytes"],
         )
@@ -2477,6 +2488,7 @@ class ModelMemory:
             "weightBytes": self.weight_bytes,
             "kvCacheBytes": self.kv_cache_bytes,
             "deviceBytes": _methods.plain(self.device_bytes),
+            "draftModel": _methods.plain(self.draft_model),
             "planned": _methods.plain(self.planned),
             "processBytes": self.process_bytes,
         }

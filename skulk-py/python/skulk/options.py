@@ -93,6 +93,8 @@ class LoadOptions(TypedDict, total=False):
     - ``card``: The model's card, which says how it is spoken to in conversations; by default what its checkpoint
       says.
     - ``chat_template``: The chat template, instead of those of the checkpoint.
+    - ``draft_model``: The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on
+      the engine of the last stage, with keys and values of its own for as many sessions, which plans do not count.
     """
 
     stages: int | None
@@ -123,6 +125,7 @@ class LoadOptions(TypedDict, total=False):
     screen_head: bool | None
     card: ModelCard | None
     chat_template: str | None
+    draft_model: str | None
 
 
 class ServeOptions(TypedDict, total=False):
@@ -193,8 +196,9 @@ class GenerateOptions(TypedDict, total=False):
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
     - ``speculate``: Whether tokens are computed ahead: ``auto`` (the default), where that pays, by times and
-      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed, and
-      kept while it is what is chosen: on the CPU the text is the same in every bit.
+      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed
+      (``ngram``: that alone), or what a draft model says (``draft_model``: that alone), and kept while it is what is
+      chosen: on the CPU the text is the same in every bit.
     - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
       rows for them, whether or not that pays, 1 to 15; by default as many as pay.
     - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
@@ -223,7 +227,7 @@ class GenerateOptions(TypedDict, total=False):
     penalty_window: int | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
-    speculate: Literal["auto", "off"] | None
+    speculate: Literal["auto", "ngram", "draft_model", "off"] | None
     draft_tokens: int | None
     draft_texts: Iterable[str] | None
     stop: Iterable[str] | None
@@ -286,8 +290,9 @@ class ChatOptions(TypedDict, total=False):
     - ``logit_bias``: What is added to logits, by token id.
     - ``seed``: The same seed draws the same tokens; 0 by default.
     - ``speculate``: Whether tokens are computed ahead: ``auto`` (the default), where that pays, by times and
-      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed, and
-      kept while it is what is chosen: on the CPU the text is the same in every bit.
+      acceptances that are measured meanwhile; ``off``. What followed when the text read the same is proposed
+      (``ngram``: that alone), or what a draft model says (``draft_model``: that alone), and kept while it is what is
+      chosen: on the CPU the text is the same in every bit.
     - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
       rows for them, whether or not that pays, 1 to 15; by default as many as pay.
     - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
@@ -323,7 +328,7 @@ class ChatOptions(TypedDict, total=False):
     penalty_window: int | None
     logit_bias: Mapping[int, float] | None
     seed: int | None
-    speculate: Literal["auto", "off"] | None
+    speculate: Literal["auto", "ngram", "draft_model", "off"] | None
     draft_tokens: int | None
     draft_texts: Iterable[str] | None
     stop: Iterable[str] | None

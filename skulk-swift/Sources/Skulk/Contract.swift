@@ -1371,12 +1371,15 @@ public struct Finish: Codable, Sendable, Hashable {
     public var usage: Usage
     /// Durations.
     public var timings: Timings
+    /// What went wrong on the way that did not end it, in words: a draft model that failed.
+    public var warnings: [String]
 
     /// Of its fields.
-    public init(reason: FinishReason, usage: Usage, timings: Timings) {
+    public init(reason: FinishReason, usage: Usage, timings: Timings, warnings: [String]) {
         self.reason = reason
         self.usage = usage
         self.timings = timings
+        self.warnings = warnings
     }
 }
 
@@ -1442,12 +1445,15 @@ public struct ChatFinish: Codable, Sendable, Hashable {
     public var usage: ChatUsage
     /// Durations.
     public var timings: Timings
+    /// What went wrong on the way that did not end it, in words: a draft model that failed.
+    public var warnings: [String]
 
     /// Of its fields.
-    public init(reason: ChatFinishReason, usage: ChatUsage, timings: Timings) {
+    public init(reason: ChatFinishReason, usage: ChatUsage, timings: Timings, warnings: [String]) {
         self.reason = reason
         self.usage = usage
         self.timings = timings
+        self.warnings = warnings
     }
 }
 
@@ -1927,6 +1933,8 @@ public struct ModelMemory: Codable, Sendable, Hashable {
     public var kvCacheBytes: Int
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     public var deviceBytes: [String: Int]
+    /// The draft model, which the above is without.
+    public var draftModel: Stage?
     /// What the plan counted for the devices of this machine; `nil`: the placement was not planned.
     public var planned: Bytes?
     /// What the system has in memory for this process, whatever for. Of mapped weights that are pages that were read,
@@ -1934,10 +1942,18 @@ public struct ModelMemory: Codable, Sendable, Hashable {
     public var processBytes: Int?
 
     /// Of its fields.
-    public init(weightBytes: Int, kvCacheBytes: Int, deviceBytes: [String: Int], planned: Bytes?, processBytes: Int?) {
+    public init(
+        weightBytes: Int,
+        kvCacheBytes: Int,
+        deviceBytes: [String: Int],
+        draftModel: Stage?,
+        planned: Bytes?,
+        processBytes: Int?
+    ) {
         self.weightBytes = weightBytes
         self.kvCacheBytes = kvCacheBytes
         self.deviceBytes = deviceBytes
+        self.draftModel = draftModel
         self.planned = planned
         self.processBytes = processBytes
     }
@@ -2750,6 +2766,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var card: ModelCard?
     /// The chat template, instead of those of the checkpoint.
     public var chatTemplate: String?
+    /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the
+    /// last stage, with keys and values of its own for as many sessions, which plans do not count.
+    public var draftModel: String?
 
     /// Of its fields.
     public init(
@@ -2780,7 +2799,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         memory: Memory? = nil,
         screenHead: Bool? = nil,
         card: ModelCard? = nil,
-        chatTemplate: String? = nil
+        chatTemplate: String? = nil,
+        draftModel: String? = nil
     ) {
         self.stages = stages
         self.engine = engine
@@ -2810,6 +2830,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.screenHead = screenHead
         self.card = card
         self.chatTemplate = chatTemplate
+        self.draftModel = draftModel
     }
 }
 
@@ -2967,8 +2988,9 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     /// The same seed draws the same tokens; 0 by default.
     public var seed: Int?
     /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
-    /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
-    /// chosen: on the CPU the text is the same in every bit.
+    /// measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what
+    /// a draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the
+    /// same in every bit.
     public var speculate: Speculate?
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
     /// whether or not that pays, 1 to 15; by default as many as pay.
@@ -3127,8 +3149,9 @@ public struct ChatOptions: Codable, Sendable, Hashable {
     /// The same seed draws the same tokens; 0 by default.
     public var seed: Int?
     /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
-    /// measured meanwhile; `off`. What followed when the text read the same is proposed, and kept while it is what is
-    /// chosen: on the CPU the text is the same in every bit.
+    /// measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what
+    /// a draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the
+    /// same in every bit.
     public var speculate: Speculate?
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
     /// whether or not that pays, 1 to 15; by default as many as pay.
@@ -4066,9 +4089,13 @@ public enum Precision: String, Codable, Sendable, Hashable, CaseIterable {
 
 /// Whether tokens are computed ahead.
 public enum Speculate: String, Codable, Sendable, Hashable, CaseIterable {
-    /// Where it pays, by times and acceptances that are measured meanwhile: the text's own repetitions are proposed,
-    /// and kept while they are what the model would have written.
+    /// Where it pays, by times and acceptances that are measured meanwhile: what texts repeat is proposed, or what a
+    /// draft model says, and kept while it is what the model would have written.
     case auto
+    /// The same with what texts repeat alone: the session's own, and others.
+    case ngram
+    /// The same with a draft model alone, which must be loaded.
+    case draftModel = "draft_model"
     /// One token after the other.
     case off
 }

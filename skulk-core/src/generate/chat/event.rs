@@ -91,6 +91,8 @@ pub struct ChatFinish {
     pub usage: ChatUsage,
     /// Durations.
     pub timings: Timings,
+    /// What went wrong on the way that did not end it, in words: a draft model that failed.
+    pub warnings: Vec<String>,
 }
 
 closed_set! {

@@ -83,7 +83,7 @@ impl Session {
         let asked = Asked::of(model.speech.renderer(&model.tokenizer)?, &model.tokenizer, messages, options)?;
         let reader = Reader::new(&model.tokenizer, &asked, options)?;
         let mut generate = options.generate.clone();
-        generate.validate(&model.arch)?;
+        generate.validate(&model.arch, model.second.as_deref())?;
         // The text keeps to it, not what comes before.
         let bound = generate.constraint.take().map(|constraint| {
             let grammar = model.grammars.begin(&constraint, &model.tokenizer, reader.detokenizer())?;

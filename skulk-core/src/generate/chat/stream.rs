@@ -12,6 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::generate::writing::Counted;
 use crate::generate::{Event, FinishReason, Generation, Timings, Usage};
 
+/// Why an answer ended, and what it came to.
+type Ended = (ChatFinishReason, Usage, Timings, Vec<String>);
+
 /// An answer that is being written: an iterator over its events, or a stream of them by
 /// [`poll_event`](Self::poll_event). Dropping it cancels.
 ///
@@ -149,7 +152,7 @@ impl ChatStream {
                         FinishReason::Length => ChatFinishReason::Length,
                         FinishReason::EndOfSequence | FinishReason::StopString => ChatFinishReason::Stop,
                     };
-                    Ok((reason, finish.usage, finish.timings))
+                    Ok((reason, finish.usage, finish.timings, finish.warnings))
                 })
             }
             Err(error) => {
@@ -160,7 +163,9 @@ impl ChatStream {
                 };
                 let counted = error.detail::<Counted>().copied();
                 Some(match (reason, counted) {
-                    (Some(reason), Some(Counted { usage, timings })) => Ok((reason, usage, timings)),
+                    (Some(reason), Some(Counted { usage, timings })) => {
+                        Ok((reason, usage, timings, Vec::new()))
+                    }
                     _ => Err(error),
                 })
             }
@@ -179,7 +184,7 @@ impl ChatStream {
         }
     }
 
-    fn finished(&self, (reason, usage, timings): (ChatFinishReason, Usage, Timings)) -> ChatFinish {
+    fn finished(&self, (reason, usage, timings, warnings): Ended) -> ChatFinish {
         let pending = self.pending.iter().any(|event| matches!(event, Ok(ChatEvent::CallFinished { .. })));
         let calls = pending || self.gathered.has_calls();
         let reason = match reason {
@@ -189,7 +194,7 @@ impl ChatStream {
         let Usage { prompt_tokens, cached_tokens, completion_tokens } = usage;
         let reasoning_tokens = self.reader.reasoning_tokens();
         let usage = ChatUsage { prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens };
-        ChatFinish { reason, usage, timings }
+        ChatFinish { reason, usage, timings, warnings }
     }
 
     /// A delta, with the call's id.

@@ -5,6 +5,9 @@
 //! and `m` drafted rows that are accepted with probabilities `p`, the largest of all first, a step gives
 //! `(n + Σ p) / T(n + m)` tokens a second, `T` being the time of a step of so many rows. The `m` with the largest is taken.
 //!
+//! Where a second model drafts, each of its steps takes time, too: a row costs its share of that, and `T(n + m)` is what is
+//! left of a step.
+//!
 //! Of a model with states, what is right is computed again in the next step where what is behind it was not: these rows
 //! count as part of the step that caused them.
 //!
@@ -44,6 +47,8 @@ pub(in crate::generate) struct Step {
     pub(in crate::generate) drafted: usize,
     /// All of these because they pay.
     pub(in crate::generate) own: bool,
+    /// Seconds that drafting them took.
+    pub(in crate::generate) drafting: f64,
 }
 
 impl Step {
@@ -64,47 +69,44 @@ pub(in crate::generate) struct Chance {
     pub(in crate::generate) right: f64,
     /// Rows that are computed again for it, on average.
     again: f64,
+    /// Seconds that drafting it takes.
+    drafting: f64,
 }
 
 impl Chance {
-    /// Rows behind one another, each of which is right with this chance where those before it are. If a model has states,
-    /// rows that are right are computed again where the last one was not.
-    pub(in crate::generate) fn chain(right: f64, states: bool) -> impl Iterator<Item = Self> {
+    /// Rows behind one another, each of which is right with this chance where those before it are, and takes so many seconds
+    /// to draft. If a model has states, rows that are right are computed again where the last one was not.
+    pub(in crate::generate) fn chain(
+        right: f64,
+        states: bool,
+        drafting: f64,
+    ) -> impl Iterator<Item = Self> + Clone {
         (1..).map(move |depth: i32| {
             let (own, before) = (right.powi(depth), right.powi(depth - 1));
             let again = if states { f64::from(depth - 1) * (before - own) } else { 0.0 };
-            Self { right: own, again }
+            Self { right: own, again, drafting }
         })
     }
 }
 
-/// How long steps take, and what drafts have won.
+/// How long steps take.
 #[derive(Debug, Clone)]
-pub(in crate::generate) struct Gate {
+pub(in crate::generate) struct Times {
     /// By rows; 0 where nothing is known.
     seconds: [f64; ROWS + 1],
     /// How often so many rows were measured, up to [`SURE`].
     seen: [u8; ROWS + 1],
-    /// Seconds won, and seconds of all steps.
-    won: f64,
-    all: f64,
-    /// Steps with drafts since one without, and all.
-    drafted: u32,
-    steps: u32,
-    /// The last step took far longer than is known.
-    odd: bool,
 }
 
-impl Default for Gate {
+impl Default for Times {
     fn default() -> Self {
-        let (seconds, seen) = ([0.0; ROWS + 1], [0; ROWS + 1]);
-        Self { seconds, seen, won: 0.0, all: 0.0, drafted: 0, steps: 0, odd: false }
+        Self { seconds: [0.0; ROWS + 1], seen: [0; ROWS + 1] }
     }
 }
 
-impl Gate {
+impl Times {
     /// What a step of so many rows takes, in seconds; `None` before any was measured.
-    fn time(&self, rows: usize) -> Option<f64> {
+    pub(in crate::generate) fn of(&self, rows: usize) -> Option<f64> {
         let known = |at: &usize| self.seconds[*at] > 0.0;
         let mut below = (1..=rows.min(ROWS)).rev().filter(known);
         let above = (rows..=ROWS).find(known);
@@ -119,97 +121,161 @@ impl Gate {
         Some(self.seconds[a] + slope.max(0.0) * (rows - a) as f64)
     }
 
+    /// Notes what a step took.
+    pub(in crate::generate) fn note(&mut self, rows: usize, taken: f64) {
+        let Some(known) = self.seconds.get_mut(rows) else { return };
+        self.seen[rows] = (self.seen[rows] + 1).min(SURE);
+        let settled = *known > 0.0 && taken > *known / ODD;
+        *known = if settled { *known + WEIGHT * (taken - *known) } else { taken };
+    }
+
     /// The most rows of a step so far.
     fn most(&self) -> usize {
         (1..=ROWS).rev().find(|at| self.seconds[*at] > 0.0).unwrap_or(0)
     }
+}
+
+/// How long steps take, and what drafts have won.
+#[derive(Debug, Clone, Default)]
+pub(in crate::generate) struct Gate {
+    times: Times,
+    /// Seconds won, and seconds of all steps.
+    won: f64,
+    all: f64,
+    /// Steps with drafts since one without, and all.
+    drafted: u32,
+    steps: u32,
+    /// The last step took far longer than is known.
+    odd: bool,
+}
+
+/// Rows that make the most tokens a second.
+struct Best {
+    rows: usize,
+    rate: f64,
+    /// Of so many that may be.
+    of: usize,
+}
+
+impl Gate {
+    /// Of rows with these chances, the largest first, as many as make the most tokens a second; `None` while it is not known
+    /// what steps take.
+    fn best(&self, step: Step, chances: impl Iterator<Item = Chance>) -> Option<Best> {
+        let Step { sessions, again, .. } = step;
+        let (plain, certain) = (self.times.of(sessions)?, sessions + again);
+        let mut best = Best { rows: 0, rate: sessions as f64 / self.times.of(certain)?, of: 0 };
+        let (mut tokens, mut later, mut drafting) = (sessions as f64, 0.0, 0.0);
+        // By no more than twice as many as ever were: what those take is known.
+        let room = (2 * self.times.most()).min(ROWS).saturating_sub(certain);
+        for (at, chance) in chances.enumerate().take(room) {
+            (tokens, later, drafting) =
+                (tokens + chance.right, later + chance.again, drafting + chance.drafting);
+            best.of = at + 1;
+            let rows = certain + best.of;
+            let rate = self.times.of(rows).map_or(0.0, |time| {
+                let row = (time - plain).max(0.0) / (rows - sessions) as f64;
+                tokens / (time + later * row + drafting)
+            });
+            if rate > best.rate {
+                (best.rows, best.rate) = (best.of, rate);
+            }
+        }
+        Some(best)
+    }
+
+    /// Tokens a second of a session alone, with as many rows of these chances as make the most.
+    pub(in crate::generate) fn rate(&self, again: usize, chances: impl Iterator<Item = Chance>) -> f64 {
+        let step = Step { sessions: 1, again, ..Step::default() };
+        self.best(step, chances).map_or(0.0, |best| best.rate)
+    }
 
     /// How many rows to draft in a step, of rows with these chances, the largest first.
     pub(in crate::generate) fn rows(&mut self, step: Step, chances: impl Iterator<Item = Chance>) -> usize {
-        let Step { sessions, again, .. } = step;
-        let Some(plain) = self.time(sessions) else { return 0 };
-        if self.seen.get(sessions).is_some_and(|seen| *seen < SURE) {
+        let Some(plain) = self.times.of(step.sessions) else { return 0 };
+        if self.times.seen.get(step.sessions).is_some_and(|seen| *seen < SURE) {
             return 0;
         }
-        let stake = RISK * self.all + STAKE * plain;
-        if self.won < -stake || self.drafted >= PLAIN {
+        if self.is_losing(plain) || self.drafted >= PLAIN {
             return 0;
         }
-        let certain = sessions + again;
-        let (mut best, mut most) = (0, sessions as f64 / self.time(certain).unwrap_or(plain));
-        let (mut tokens, mut later, mut all) = (sessions as f64, 0.0, 0);
-        // By no more than twice as many as ever were: what those take is known.
-        let room = (2 * self.most()).min(ROWS).saturating_sub(certain);
-        for (at, chance) in chances.enumerate().take(room) {
-            (tokens, later, all) = (tokens + chance.right, later + chance.again, at + 1);
-            let rows = certain + all;
-            let rate = self.time(rows).map_or(0.0, |time| {
-                let row = (time - plain).max(0.0) / (rows - sessions) as f64;
-                tokens / (time + later * row)
-            });
-            if rate > most {
-                (best, most) = (at + 1, rate);
-            }
+        let Some(best) = self.best(step, chances) else { return 0 };
+        if best.rows > 0 && self.won > 0.0 && self.steps % PROBE == PROBE - 1 {
+            return 1 + (self.steps / PROBE) as usize % best.of.min(2 * best.rows + 2);
         }
-        if best > 0 && self.won > 0.0 && self.steps % PROBE == PROBE - 1 {
-            return 1 + (self.steps / PROBE) as usize % all.min(2 * best + 2);
-        }
-        best
+        best.rows
+    }
+
+    /// Whether drafts have lost all that they may, where a step without takes so long.
+    fn is_losing(&self, plain: f64) -> bool {
+        self.won < -(RISK * self.all + STAKE * plain)
     }
 
     /// Seconds of a step of so many sessions without drafts, where one was measured.
     pub(in crate::generate) fn without(&self, sessions: usize) -> Option<f64> {
-        self.seconds.get(sessions).copied().filter(|seconds| *seconds > 0.0)
+        self.times.seconds.get(sessions).copied().filter(|seconds| *seconds > 0.0)
     }
 
-    /// Notes a step that gave so many tokens. Its drafts may be others than [`rows`](Self::rows) said: then nothing was lost
-    /// or won by it.
+    /// Notes a step that gave so many tokens, and took so long with the drafting. Its drafts may be others than
+    /// [`rows`](Self::rows) said: then nothing was lost or won by it.
     pub(in crate::generate) fn note(&mut self, step: Step, tokens: usize, taken: Duration) {
-        let Step { sessions, own, .. } = step;
-        let (rows, taken) = (step.rows(), taken.as_secs_f64());
+        let Step { sessions, own, drafting, .. } = step;
+        let (rows, all) = (step.rows(), taken.as_secs_f64());
         if rows > ROWS || sessions == 0 {
             return;
         }
         // What else the machine did is no loss of drafts, and says nothing of steps, unless it goes on.
-        let known = self.seconds[rows];
+        let (known, taken) = (self.times.seconds[rows], all - drafting);
         let (odd, before) = (known > 0.0 && taken > ODD * known, self.odd);
         self.odd = odd;
         if odd && !before {
             return;
         }
-        if !step.is_plain()
+        if !(step.is_plain() && drafting == 0.0)
             && own
-            && let Some(plain) = self.time(sessions)
+            && let Some(plain) = self.times.of(sessions)
         {
             // What was won long ago is not lost again.
-            let won = plain * tokens as f64 / sessions as f64 - taken;
+            let won = plain * tokens as f64 / sessions as f64 - all;
             self.won = (self.won + won).min(WON * plain);
             self.drafted += 1;
             self.steps = self.steps.wrapping_add(1);
         } else {
             self.drafted = 0;
         }
-        self.all += taken;
-        self.seen[rows] = (self.seen[rows] + 1).min(SURE);
-        let settled = known > 0.0 && taken > known / ODD;
-        self.seconds[rows] = if settled { known + WEIGHT * (taken - known) } else { taken };
+        self.all += all;
+        self.times.note(rows, taken);
     }
 }
 
-/// How often drafts of a generation are accepted, by how long the text agreed before them.
+/// Where a drafted token comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::generate) enum Source {
+    /// A text that read the same for so many tokens.
+    Text(usize),
+    /// A second model.
+    Model,
+}
+
+/// How often drafts of a generation are accepted: those of texts by how long these agreed before, and those of a model.
 #[derive(Debug, Clone)]
 pub(in crate::generate) struct Acceptance([f64; CLASSES]);
 
-/// Classes of lengths: 3, 4 to 7, 8 to 15, 16 to 31, and more.
-const CLASSES: usize = 5;
+/// Classes of lengths: 3, 4 to 7, 8 to 15, 16 to 31, and more; and a model.
+const CLASSES: usize = 6;
 /// What is expected at first.
-const FIRST: [f64; CLASSES] = [0.35, 0.5, 0.7, 0.8, 0.9];
+const FIRST: [f64; CLASSES] = [0.35, 0.5, 0.7, 0.8, 0.9, FIRST_OF_MODEL];
+pub(super) const FIRST_OF_MODEL: f64 = 0.7;
 /// How much of it each drafted token changes, and how much of what was found is forgotten where none is drafted.
 const CHANGE: f64 = 0.08;
 const FORGETTING: f64 = 0.005;
 
-fn class(len: usize) -> usize {
-    [4, 8, 16, 32].iter().filter(|least| len >= **least).count()
+impl Source {
+    fn class(self) -> usize {
+        match self {
+            Self::Text(len) => [4, 8, 16, 32].iter().filter(|least| len >= **least).count(),
+            Self::Model => CLASSES - 1,
+        }
+    }
 }
 
 impl Default for Acceptance {
@@ -219,20 +285,25 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
-    /// The chance that a token is accepted behind which others were, where so many tokens agreed before all of them.
-    pub(in crate::generate) fn chance(&self, len: usize) -> f64 {
-        self.0[class(len)]
+    /// The chance that a token is accepted behind which others were.
+    pub(in crate::generate) fn chance(&self, source: Source) -> f64 {
+        self.0[source.class()]
     }
 
-    /// Notes that nothing was drafted: what is known gets old.
-    pub(in crate::generate) fn rest(&mut self, len: usize) {
-        let class = class(len);
-        self.0[class] += FORGETTING * (FIRST[class] - self.0[class]);
+    /// Expects this of a source.
+    pub(in crate::generate) fn expect(&mut self, source: Source, chance: f64) {
+        self.0[source.class()] = chance;
+    }
+
+    /// Notes that nothing was drafted: what is known gets old, and nears what is usual.
+    pub(in crate::generate) fn rest(&mut self, source: Source, usual: Option<f64>) {
+        let class = source.class();
+        self.0[class] += FORGETTING * (usual.unwrap_or(FIRST[class]) - self.0[class]);
     }
 
     /// Notes that of `drafted` tokens the first `accepted` were.
-    pub(in crate::generate) fn note(&mut self, len: usize, drafted: usize, accepted: usize) {
-        let chance = &mut self.0[class(len)];
+    pub(in crate::generate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
+        let chance = &mut self.0[source.class()];
         for _ in 0..accepted {
             *chance += CHANGE * (1.0 - *chance);
         }
@@ -263,7 +334,7 @@ mod tests {
     fn speed(
         chance: f64,
         time: &dyn Fn(usize) -> f64,
-        states: bool,
+        (states, draft): (bool, f64),
         fixed: Option<usize>,
         noise: f64,
         odd: &dyn Fn(usize) -> f64,
@@ -272,17 +343,18 @@ mod tests {
         let (mut gate, mut acceptance) = (Gate::default(), Acceptance::default());
         let (mut seconds, mut tokens, mut again) = (0.0, 0, 0);
         for at in 0..STEPS {
-            let mut step = Step { sessions: 1, again, drafted: 0, own: true };
-            let chances = Chance::chain(acceptance.chance(8), states).take(MOST);
+            let mut step = Step { sessions: 1, again, own: true, ..Step::default() };
+            let chances = Chance::chain(acceptance.chance(Source::Text(8)), states, draft).take(MOST);
             step.drafted = fixed.unwrap_or_else(|| gate.rows(step, chances));
+            step.drafting = draft * step.drafted as f64;
             let drafted = step.drafted;
             let accepted = (0..drafted).take_while(|_| draw(&mut rng) < chance).count();
-            let usual = time(step.rows()) * (1.0 + noise * (draw(&mut rng) - 0.5));
+            let usual = (time(step.rows()) + step.drafting) * (1.0 + noise * (draw(&mut rng) - 0.5));
             gate.note(step, 1 + accepted, Duration::from_secs_f64(usual * odd(at)));
             again = if states && accepted < drafted { accepted } else { 0 };
             match drafted {
-                0 => acceptance.rest(8),
-                _ => acceptance.note(8, drafted, accepted),
+                0 => acceptance.rest(Source::Text(8), None),
+                _ => acceptance.note(Source::Text(8), drafted, accepted),
             }
             seconds += usual;
             tokens += 1 + accepted;
@@ -299,14 +371,20 @@ mod tests {
         let stairs: &dyn Fn(usize) -> f64 = &|rows| 1e-2 * (1.0 + 0.5 * (rows.div_ceil(4) - 1) as f64);
         for (name, time) in [("flat", flat), ("steep", steep), ("stairs", stairs)] {
             for chance in [0.0, 0.02, 0.3, 0.6, 0.8, 0.95, 1.0] {
-                for (noise, states) in [(0.0, false), (0.1, false), (0.0, true), (0.1, true)] {
-                    let speed = |fixed| speed(chance, time, states, fixed, noise, &|_| 1.0);
+                let kinds = [(false, 0.0), (true, 0.0), (false, 1e-3), (false, 4e-3), (true, 4e-3)];
+                for (noise, kind) in [0.0, 0.1].into_iter().flat_map(|noise| kinds.map(|kind| (noise, kind)))
+                {
+                    let speed = |fixed| speed(chance, time, kind, fixed, noise, &|_| 1.0);
                     let (own, plain) = (speed(None), speed(Some(0)));
                     let best = (0..=MOST).map(|depth| speed(Some(depth))).fold(0.0, f64::max);
-                    assert!(own >= 0.99 * plain, "{name}, {chance}: {} of plain", own / plain);
+                    assert!(
+                        own >= 0.99 * plain,
+                        "{name}, {chance}, {noise}, {kind:?}: {} of plain",
+                        own / plain
+                    );
                     assert!(
                         own >= 0.95 * best,
-                        "{name}, {chance}, {noise}, {states}: {} of the best",
+                        "{name}, {chance}, {noise}, {kind:?}: {} of the best",
                         own / best
                     );
                 }
@@ -322,7 +400,8 @@ mod tests {
         for (name, odd) in [("first", first), ("pauses", pauses)] {
             for (chance, row) in [(0.02, 0.6), (0.6, 0.6), (0.9, 0.05)] {
                 let time = |rows: usize| 1e-2 * (1.0 + row * (rows - 1) as f64);
-                let [own, plain] = [None, Some(0)].map(|fixed| speed(chance, &time, false, fixed, 0.0, odd));
+                let [own, plain] =
+                    [None, Some(0)].map(|fixed| speed(chance, &time, (false, 0.0), fixed, 0.0, odd));
                 assert!(own >= 0.99 * plain, "{name}, {chance}: {} of plain", own / plain);
             }
         }

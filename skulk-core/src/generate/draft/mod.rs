@@ -1,15 +1,20 @@
 //! Which tokens may come next, before the model says so, and when does asking it for several at once pay?
 //!
-//! What follows is proposed from texts that read the same (`ngrams.rs`), the model computes it together with the token
-//! before, and each token is chosen as it would have been alone: proposals are kept while they are what was chosen. How
-//! many are computed is a matter of times and acceptances that are measured (`gate.rs`), or of an option.
+//! What follows is proposed from texts that read the same (`ngrams.rs`) or by a smaller model (`second.rs`), the model
+//! computes it together with the token before, and each token is chosen as it would have been alone: proposals are kept
+//! while they are what was chosen. How many are computed is a matter of times and acceptances that are measured
+//! (`gate.rs`), or of an option.
 
 mod gate;
+mod load;
 mod ngrams;
+mod second;
 
-use gate::Acceptance;
+use gate::{Acceptance, FIRST_OF_MODEL, Source, Times};
 pub(super) use gate::{Chance, Gate, Step};
+pub(super) use load::Drafting;
 use ngrams::Ngrams;
+pub(super) use second::{Beside, Draft, Second};
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -34,6 +39,9 @@ pub(super) struct Proposal<'a> {
     pub(super) tokens: &'a [TokenId],
     /// That each is right where those before it are.
     pub(super) chance: f64,
+    /// The same of a second model's, where that may draft; and how many it may.
+    pub(super) model: Option<f64>,
+    pub(super) most: usize,
     /// They are computed whether or not that pays.
     pub(super) always: bool,
 }
@@ -75,34 +83,57 @@ impl Quoted {
 }
 
 /// What a generation proposes.
-#[derive(Debug)]
 pub(super) struct Drafter {
+    /// What the text, and others, repeat; nothing where only a model drafts.
+    texts: bool,
     own: Ngrams,
     others: Option<Arc<Ngrams>>,
+    second: Option<Arc<Second>>,
     /// So many in every step.
     always: Option<usize>,
     acceptance: Acceptance,
-    /// Tokens that agreed before the last proposal; 0: there was none.
-    agreed: usize,
+    /// Where the last proposal came from, if there was one.
+    last: Option<Source>,
 }
 
 impl Drafter {
     /// As options ask for, which were validated; `None` for none.
     pub(super) fn new(
         options: &GenerateOptions,
-        quoted: &Quoted,
+        (quoted, second): (&Quoted, Option<&Arc<Second>>),
         tokenizer: &Tokenizer,
     ) -> Result<Option<Self>> {
-        if options.speculate == Speculate::Off {
-            return Ok(None);
+        let (texts, model) = match options.speculate {
+            Speculate::Off => return Ok(None),
+            Speculate::Auto => (true, true),
+            Speculate::Ngram => (true, false),
+            Speculate::DraftModel => (false, true),
+        };
+        let second = second.filter(|second| model && second.check().is_ok());
+        let mut acceptance = Acceptance::default();
+        if let Some(second) = second {
+            acceptance.expect(Source::Model, second.begin());
         }
-        let (own, others) = (Ngrams::default(), quoted.of(&options.draft_texts, tokenizer)?);
-        let acceptance = Acceptance::default();
-        Ok(Some(Self { own, others, always: options.draft_tokens, acceptance, agreed: 0 }))
+        Ok(Some(Self {
+            texts,
+            own: Ngrams::default(),
+            others: quoted.of(&options.draft_texts, tokenizer)?,
+            second: second.cloned(),
+            always: options.draft_tokens,
+            acceptance,
+            last: None,
+        }))
     }
 
     /// Proposes up to `most` tokens behind a history of which it was told the beginning before.
     pub(super) fn draft(&mut self, history: &[TokenId], most: usize) -> Proposal<'_> {
+        let most = most.min(self.always.unwrap_or(MOST));
+        let model = self.second.as_ref().map(|_| self.acceptance.chance(Source::Model));
+        let proposal = Proposal { model, most, always: self.always.is_some(), ..Proposal::default() };
+        self.last = None;
+        if !self.texts {
+            return proposal;
+        }
         self.own.extend(history.get(self.own.len()..).unwrap_or_default());
         let own = self.own.find().map(|found| (&self.own, found));
         let others = self.others.as_deref();
@@ -112,21 +143,33 @@ impl Drafter {
             (Some(own), Some(others)) if own.1.len >= others.1.len => Some(own),
             (own, others) => others.or(own),
         };
-        self.agreed = best.map_or(0, |(_, found)| found.len);
-        let Some((ngrams, found)) = best else { return Proposal::default() };
-        Proposal {
-            tokens: ngrams.followed(found, most.min(self.always.unwrap_or(MOST))),
-            chance: self.acceptance.chance(found.len),
-            always: self.always.is_some(),
-        }
+        let Some((ngrams, found)) = best else { return proposal };
+        let source = Source::Text(found.len);
+        self.last = Some(source);
+        let (tokens, chance) = (ngrams.followed(found, most), self.acceptance.chance(source));
+        Proposal { tokens, chance, ..proposal }
+    }
+
+    /// Whether a second model drafts, too.
+    pub(super) fn has_model(&self) -> bool {
+        self.second.is_some()
+    }
+
+    /// Notes that a second model proposes something in place of what a text says.
+    pub(super) fn turn_to_model(&mut self) {
+        self.last = Some(Source::Model);
     }
 
     /// Notes how many of the last proposal's tokens were computed, and how many of these were right.
     pub(super) fn note(&mut self, drafted: usize, accepted: usize) {
-        match (std::mem::take(&mut self.agreed), drafted) {
-            (0, _) => {}
-            (agreed, 0) => self.acceptance.rest(agreed),
-            (agreed, _) => self.acceptance.note(agreed, drafted, accepted),
+        let Some(source) = self.last.take() else { return };
+        let second = self.second.as_ref().filter(|_| source == Source::Model);
+        if drafted == 0 {
+            return self.acceptance.rest(source, second.map(|second| second.usual()));
+        }
+        self.acceptance.note(source, drafted, accepted);
+        if let Some(second) = second {
+            second.note(self.acceptance.chance(source));
         }
     }
 }

@@ -63,6 +63,10 @@ pub(in crate::generate) trait Ask: Send {
     fn draft(&mut self, _history: &[TokenId], _most: usize) -> Proposal<'_> {
         Proposal::default()
     }
+    /// Says that a second model drafts these in place of what was proposed.
+    fn turn_to_model(&mut self) {}
+    /// Says what went wrong that ends nothing.
+    fn warn(&mut self, _warning: &str) {}
     /// Says what a step took of its last token on, in seconds, and would have taken without drafted ones.
     fn note_step(&mut self, _taken: f64, _without: f64) {}
     /// Whether who reads the results has room for more.

@@ -18,6 +18,7 @@ pub(super) use job::{Ask, Job, Rows, Taken};
 pub(super) use work::Limits;
 use work::Worker;
 
+use super::draft::Second;
 use super::session::Shared;
 use super::stages::Stages;
 use crate::cancel::{CancelToken, OnCancel};
@@ -73,9 +74,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Scheduler {
-    pub(super) fn start(stages: Arc<Stages>, limits: Limits) -> Result<Self> {
+    pub(super) fn start(stages: Arc<Stages>, second: Option<Arc<Second>>, limits: Limits) -> Result<Self> {
         let signals = Arc::<Signals>::default();
-        let mut worker = Worker::new(stages, limits, Arc::clone(&signals));
+        let mut worker = Worker::new((stages, second), limits, Arc::clone(&signals));
         let thread = std::thread::Builder::new().name("skulk-model".into()).spawn(move || worker.run());
         let thread = thread.map_err(|e| {
             Error::new(ErrorKind::EngineFailed, "cannot start the model's thread").with_source(e)

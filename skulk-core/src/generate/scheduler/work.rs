@@ -16,7 +16,7 @@ use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
-use crate::generate::draft::{Chance, Gate, Step};
+use crate::generate::draft::{Beside, Chance, Draft, Gate, Second};
 use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
 use crate::ids::TokenId;
@@ -46,6 +46,8 @@ struct Part {
     drafted: Range<usize>,
     /// All logits of its rows are wanted.
     of_all: bool,
+    /// The second model drafts.
+    by_model: bool,
 }
 
 pub(super) struct Worker {
@@ -64,6 +66,8 @@ pub(super) struct Worker {
     step: CancelToken,
     /// What tokens ahead cost and give.
     gate: Gate,
+    /// The model that drafts.
+    draft: Option<Draft>,
     // Used again for every step.
     candidates: Vec<Candidate>,
     chosen: Vec<(usize, usize)>,
@@ -101,6 +105,8 @@ struct Running {
     reserved: usize,
     /// Rows before its next token's that are computed again, as what is kept did not go back to there.
     again: usize,
+    /// What the second model holds of it.
+    beside: Beside,
     /// There are no pages for it now.
     starved: bool,
     /// The job is over, and this is how.
@@ -108,7 +114,11 @@ struct Running {
 }
 
 impl Worker {
-    pub(super) fn new(stages: Arc<Stages>, limits: Limits, signals: Arc<Signals>) -> Self {
+    pub(super) fn new(
+        (stages, second): (Arc<Stages>, Option<Arc<Second>>),
+        limits: Limits,
+        signals: Arc<Signals>,
+    ) -> Self {
         Self {
             stages,
             limits,
@@ -121,6 +131,7 @@ impl Worker {
             steps: 0,
             step: CancelToken::new(),
             gate: Gate::default(),
+            draft: second.map(Draft::new),
             candidates: Vec::new(),
             chosen: Vec::new(),
             parts: Vec::new(),
@@ -283,6 +294,7 @@ impl Worker {
                         on_cancel,
                         reserved,
                         again,
+                        beside: Beside::default(),
                         starved,
                         over,
                     });
@@ -360,18 +372,24 @@ impl Worker {
         chosen.retain(|(at, rows)| self.reserve(*at, *rows));
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
-        parts.extend(chosen.drain(..).map(|(at, rows)| Part { at, rows, drafted: 0..0, of_all: false }));
+        parts.extend(chosen.drain(..).map(|(at, rows)| Part {
+            at,
+            rows,
+            drafted: 0..0,
+            of_all: false,
+            by_model: false,
+        }));
         self.chosen = chosen;
         let any = !parts.is_empty();
         if any {
             let start = Instant::now();
             let all_decode = parts.iter().all(|part| self.decodes(part));
-            let step = if all_decode { self.draft(&mut parts) } else { Step::default() };
+            let (step, beside) = if all_decode { self.draft(&mut parts) } else { Default::default() };
             self.given = 0;
             self.compute(&parts);
             if all_decode && self.given > 0 {
                 let taken = start.elapsed();
-                self.gate.note(step, self.given, taken);
+                self.gate.note(step, self.given, taken.saturating_sub(beside));
                 if let Some(without) = self.gate.without(parts.len()) {
                     let taken = taken.as_secs_f64();
                     let without = if step.is_plain() { taken } else { without };

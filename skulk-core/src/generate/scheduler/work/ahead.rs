@@ -1,16 +1,24 @@
 //! Which sessions compute tokens ahead in a step, and how many?
 
+use std::time::{Duration, Instant};
+
 use super::{Part, Worker};
 use crate::engine::{Logits, PAGE_TOKENS};
-use crate::generate::draft::{Chance, MOST, MOST_OF_ALL, Step};
+use crate::error::{ErrorKind, Result};
+use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Step};
 
 impl Worker {
-    /// Adds drafted tokens to the parts of sessions that decode, where that pays or is asked for.
-    pub(super) fn draft(&mut self, parts: &mut [Part]) -> Step {
+    /// Adds drafted tokens to the parts of sessions that decode, where that pays or is asked for. Says, too, how long a
+    /// second model took for what it had not seen of them.
+    pub(super) fn draft(&mut self, parts: &mut [Part]) -> (Step, Duration) {
         self.drafts.clear();
         self.chances.clear();
         let rows: usize = parts.iter().map(|part| part.rows).sum();
-        let mut step = Step { sessions: parts.len(), again: rows - parts.len(), drafted: 0, own: true };
+        let (sessions, again) = (parts.len(), rows - parts.len());
+        let mut step = Step { sessions, again, own: true, ..Step::default() };
+        // A row of the second model's, which drafts for all together.
+        let row = self.draft.as_ref().map_or(0.0, |draft| draft.seconds(sessions) / sessions as f64);
+        let recurrent = self.limits.recurrent;
         let mut room = self.limits.rows.saturating_sub(rows);
         let mut of_all = MOST_OF_ALL;
         for (number, part) in parts.iter_mut().enumerate() {
@@ -25,15 +33,24 @@ impl Worker {
             let first = self.drafts.len();
             self.drafts.extend_from_slice(proposal.tokens);
             part.drafted = first..first;
+            let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(proposal.tokens.len());
+            let model = proposal.model.filter(|_| self.draft.is_some());
+            let model = model.map(|chance| Chance::chain(chance, recurrent, row).take(proposal.most));
+            let rate = |chances| self.gate.rate(part.rows - 1, chances);
+            part.by_model = match &model {
+                None => false,
+                Some(_) if proposal.always => proposal.tokens.is_empty(),
+                Some(model) => rate(model.clone()) > rate(texts.clone()),
+            };
+            let chances = model.filter(|_| part.by_model).unwrap_or(texts);
             if proposal.always {
                 step.own = false;
                 let most = if part.of_all { room.min(of_all) } else { room };
-                part.drafted.end += proposal.tokens.len().min(most);
+                part.drafted.end += chances.count().min(most);
                 room -= part.drafted.len();
                 of_all -= if part.of_all { part.drafted.len() } else { 0 };
             } else {
-                let chances = Chance::chain(proposal.chance, self.limits.recurrent);
-                self.chances.extend(chances.take(proposal.tokens.len()).map(|chance| (chance, number)));
+                self.chances.extend(chances.map(|chance| (chance, number)));
             }
         }
         // Which of a session's own comes first is all the same: they are taken from its first one on.
@@ -48,8 +65,58 @@ impl Worker {
         for (_, number) in &self.chances[..rows] {
             parts[*number].drafted.end += 1;
         }
+        for part in parts.iter().filter(|part| part.by_model) {
+            self.running[part.at].job.ask.turn_to_model();
+        }
+        let (start, mut beside) = (Instant::now(), Duration::ZERO);
+        if parts.iter().any(|part| part.by_model && !part.drafted.is_empty()) {
+            beside = self.draft_by_model(parts);
+            step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
+        }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
-        step
+        (step, beside)
+    }
+
+    /// Lets the second model draft for those parts that it shall, as many as they have. Says how long it took for what it had
+    /// not seen before.
+    fn draft_by_model(&mut self, parts: &mut [Part]) -> Duration {
+        let Some(mut draft) = self.draft.take() else { return Duration::ZERO };
+        let found = self.run_model(&mut draft, parts);
+        for part in parts.iter_mut().filter(|part| part.by_model) {
+            part.drafted = 0..0;
+        }
+        if found.is_ok() {
+            for (number, tokens) in draft.found() {
+                let (part, first) = (&mut parts[number], self.drafts.len());
+                self.drafts.extend_from_slice(tokens);
+                part.drafted = first..self.drafts.len();
+                draft.keep(&mut self.running[part.at].beside, tokens);
+            }
+        } else {
+            // Its stages may be at different lengths.
+            self.running.iter_mut().for_each(|running| running.beside = Beside::default());
+        }
+        draft.end();
+        match &found {
+            Err(error) if error.kind() != ErrorKind::Cancelled && !error.is_full() => {
+                draft.shared.fail(error.to_string());
+                let warning = format!("the draft model failed and drafts no more: {error}");
+                self.running.iter_mut().for_each(|running| running.job.ask.warn(&warning));
+            }
+            _ => self.draft = Some(draft),
+        }
+        found.unwrap_or_default()
+    }
+
+    fn run_model(&mut self, draft: &mut Draft, parts: &[Part]) -> Result<Duration> {
+        draft.begin();
+        for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.by_model) {
+            let running = &mut self.running[part.at];
+            let state = running.job.turn.shared.state();
+            draft.add(number, &mut running.beside, &state.history, part.drafted.len())?;
+        }
+        self.step = self.signals.next_step();
+        draft.run(&self.step).map(Duration::from_secs_f64)
     }
 
     /// Takes pages for a part's drafted tokens; where there are none, it computes those that have some. Says how many.

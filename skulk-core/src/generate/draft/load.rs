@@ -1,0 +1,89 @@
+//! Can a model draft for another one? Its checkpoint is loaded whole, and its vocabulary compared.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::second::Second;
+use crate::arch::ArchSpec;
+use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Shard, ShardSpec};
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::load::{Building, load_stage};
+use crate::generate::stages::Stages;
+use crate::generate::{LoadOptions, StageInfo};
+use crate::ids::TokenId;
+use crate::tokenizer::Tokenizer;
+use crate::weights::{Checkpoint, open_checkpoint};
+
+/// A model that is to draft.
+pub(in crate::generate) struct Drafting {
+    path: PathBuf,
+    checkpoint: Arc<dyn Checkpoint>,
+    pub(in crate::generate) arch: Arc<ArchSpec>,
+    tokenizer: Building,
+    /// Positions of a sequence, and rows of a step.
+    context: usize,
+    rows: usize,
+    kv: KvTypes,
+}
+
+impl Drafting {
+    /// Opens the checkpoint there, to draft in steps of so many rows for sessions of so many tokens.
+    pub(in crate::generate) fn open(
+        path: &Path,
+        options: &LoadOptions,
+        [context, rows]: [usize; 2],
+        kv: KvTypes,
+    ) -> Result<Self> {
+        let checkpoint = open_checkpoint(path).map_err(named)?;
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).map_err(named)?);
+        let tokenizer = Building::start(&*checkpoint, &options.cancel).map_err(named)?;
+        let context = context.min(arch.context_length);
+        Ok(Self { path: path.to_owned(), checkpoint, arch, tokenizer, context, rows, kv })
+    }
+
+    /// Loads it on this engine.
+    pub(in crate::generate) fn load(
+        &self,
+        engine: &EngineId,
+        engines: &[Arc<dyn Engine>],
+        cx: &LoadCx<'_>,
+    ) -> Result<(Box<dyn Shard>, StageInfo)> {
+        let layers = 0..self.arch.n_layers();
+        let spec = ShardSpec::new(Arc::clone(&self.arch), layers, self.context, self.rows, self.kv);
+        load_stage((engine, None), engines, spec.map_err(named)?, &*self.checkpoint, cx).map_err(named)
+    }
+
+    /// Makes it draft for a model with this tokenizer, and tokens below `vocab_size`.
+    pub(in crate::generate) fn finish(
+        self,
+        (shard, info): (Box<dyn Shard>, StageInfo),
+        tokenizer: &Tokenizer,
+        vocab_size: usize,
+    ) -> Result<Arc<Second>> {
+        let own = self.tokenizer.wait().map_err(named)?;
+        let most = own.vocab_size().min(tokenizer.vocab_size());
+        let of = |tokenizer: &Tokenizer, id| (tokenizer.token_text(id), tokenizer.is_special(id));
+        let differs = (0..most).map(|id| TokenId(id as u32)).find(|id| of(&own, *id) != of(tokenizer, *id));
+        if let Some(id) = differs {
+            let [found, expected] = [&own, tokenizer].map(|tokenizer| tokenizer.token_text(id));
+            let quoted = |text: Option<String>| text.map_or("none".into(), |text| format!("{text:?}"));
+            let message = format!(
+                "expected a draft model with the same vocabulary, whose token {id} is {}, found {}",
+                quoted(expected),
+                quoted(found)
+            );
+            let error = Error::new(ErrorKind::TokenizerInvalid, message).with("file", self.path.display());
+            return Err(named(error.with_hint("take a smaller model of the same family")));
+        }
+        let stages = Arc::new(Stages::new(vec![shard]));
+        // Both must know a token, and have an embedding of it.
+        let known = most.min(vocab_size).min(self.arch.vocab_size);
+        let Self { arch, context, rows, .. } = self;
+        Ok(Arc::new(Second::new(stages, info, &arch, [context, rows, known], own.eos_ids())))
+    }
+}
+
+/// The error with what it is about.
+fn named(error: Error) -> Error {
+    error.with("field", "draft_model")
+}

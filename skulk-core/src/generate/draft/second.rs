@@ -1,0 +1,288 @@
+//! What would a smaller model say? One with the same vocabulary runs ahead in a sequence of its own beside each session's.
+//!
+//! It computes the tokens that it has not seen yet in one step, and then its likeliest token over and over, of all sessions
+//! together. What was not right is forgotten when it drafts again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use super::{FIRST_OF_MODEL, MOST, Times};
+use crate::arch::ArchSpec;
+use crate::cancel::CancelToken;
+use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::generate::StageInfo;
+use crate::generate::session::common;
+use crate::generate::stages::Stages;
+use crate::ids::{SeqId, TokenId};
+
+/// A model that drafts for another one.
+pub(in crate::generate) struct Second {
+    pub(in crate::generate) stages: Arc<Stages>,
+    pub(in crate::generate) info: StageInfo,
+    /// Positions of a sequence, and rows of a step.
+    pub(in crate::generate) context: usize,
+    pub(in crate::generate) rows: usize,
+    /// Tokens from there on are unknown to the other one.
+    pub(in crate::generate) vocab_size: usize,
+    pub(in crate::generate) ends: Vec<TokenId>,
+    /// What it keeps goes back nowhere near: it runs ahead in copies.
+    pub(in crate::generate) recurrent: bool,
+    usual: Usual,
+    failed: OnceLock<String>,
+}
+
+/// How often its tokens are right, in all generations.
+struct Usual(AtomicU32);
+
+/// How much of it each draft changes, and each generation that begins forgets.
+const CHANGE: f32 = 0.02;
+
+impl Usual {
+    fn get(&self) -> f32 {
+        f32::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn turn_to(&self, chance: f32) {
+        let usual = self.get();
+        self.0.store((usual + CHANGE * (chance - usual)).to_bits(), Ordering::Relaxed);
+    }
+}
+
+impl Second {
+    pub(in crate::generate) fn new(
+        stages: Arc<Stages>,
+        info: StageInfo,
+        arch: &ArchSpec,
+        [context, rows, vocab_size]: [usize; 3],
+        ends: &[TokenId],
+    ) -> Self {
+        let recurrent = arch.layers.iter().any(|layer| layer.recurrent().is_some());
+        let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
+        let (ends, failed) = (ends.to_vec(), OnceLock::new());
+        Self { stages, info, context, rows, vocab_size, ends, recurrent, usual, failed }
+    }
+
+    /// `Ok` while it drafts.
+    pub(in crate::generate) fn check(&self) -> Result<()> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::EngineFailed, format!("the draft model failed: {why}"))
+                .with("field", "speculate")
+                .with_hint("load the model again, or choose another way to speculate")),
+        }
+    }
+
+    /// Notes that it drafts no more.
+    pub(in crate::generate) fn fail(&self, why: String) {
+        let _ = self.failed.set(why);
+    }
+
+    /// The chance that a token is right, for a generation that begins: some of what is known is forgotten, so that what did
+    /// not pay is tried again one day.
+    pub(super) fn begin(&self) -> f64 {
+        self.usual.turn_to(FIRST_OF_MODEL as f32);
+        self.usual()
+    }
+
+    /// The chance that a token is right, over all generations.
+    pub(super) fn usual(&self) -> f64 {
+        f64::from(self.usual.get())
+    }
+
+    /// Notes how often tokens of a generation are right.
+    pub(super) fn note(&self, chance: f64) {
+        self.usual.turn_to(chance as f32);
+    }
+}
+
+/// What it holds of a session.
+#[derive(Default)]
+pub(in crate::generate) struct Beside {
+    seq: Option<Own>,
+    /// Tokens of the session that it has computed, and its own behind them.
+    known: usize,
+    own: Vec<TokenId>,
+}
+
+/// A sequence, which ends when it is dropped.
+struct Own(Arc<Stages>, SeqId);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.close(self.1);
+    }
+}
+
+/// The model as steps use it.
+pub(in crate::generate) struct Draft {
+    pub(in crate::generate) shared: Arc<Second>,
+    times: Times,
+    // Used again for every step.
+    at: Vec<At>,
+    segments: Vec<Segment>,
+    tokens: Vec<TokenId>,
+    replies: [Reply; 2],
+}
+
+/// A session in a step.
+struct At {
+    number: usize,
+    /// The sequence that it runs ahead in, with its positions.
+    seq: SeqId,
+    len: usize,
+    copy: Option<Own>,
+    /// Where its logits are in the last step.
+    segment: Option<usize>,
+    depth: usize,
+    drafts: [TokenId; MOST],
+    drafted: usize,
+}
+
+impl Draft {
+    pub(in crate::generate) fn new(shared: Arc<Second>) -> Self {
+        let (at, segments, tokens) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, times: Times::default(), at, segments, tokens, replies: Default::default() }
+    }
+
+    /// Seconds of one token for each of so many sessions; 0 while that is not known.
+    pub(in crate::generate) fn seconds(&self, sessions: usize) -> f64 {
+        self.times.of(sessions).unwrap_or_default()
+    }
+
+    /// Begins a step.
+    pub(in crate::generate) fn begin(&mut self) {
+        self.at.clear();
+        self.segments.clear();
+        self.tokens.clear();
+    }
+
+    /// Lets a session take part that wants so many tokens behind its history. Where much of that is to be computed before,
+    /// or where there is no memory, it gets none this time.
+    pub(in crate::generate) fn add(
+        &mut self,
+        number: usize,
+        beside: &mut Beside,
+        history: &[TokenId],
+        depth: usize,
+    ) -> Result<()> {
+        let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
+        let Some(sure) = history.len().checked_sub(1) else { return Ok(()) };
+        let Beside { seq, known, own } = beside;
+        let seq = match seq {
+            None => {
+                let (new, found) = stages.open(&history[..sure])?;
+                *known = found;
+                seq.insert(Own(Arc::clone(stages), new)).1
+            }
+            Some(Own(_, seq)) => {
+                let right = (*known + common(&history[*known..], own)).min(sure);
+                *known = match right < *known + own.len() {
+                    true => stages.truncate(*seq, right)?,
+                    false => right,
+                };
+                own.clear();
+                *seq
+            }
+        };
+        let room = rows.saturating_sub(self.tokens.len());
+        let n = (history.len() - *known).min(room);
+        let depth = depth.min(context.saturating_sub(history.len())).min(MOST);
+        if n == 0 || depth == 0 || stages.reserve(seq, *known + n + depth).is_err() {
+            return Ok(());
+        }
+        let (segment, end) = (Segment::new(seq, *known, n), *known + n);
+        if history[*known..end].iter().any(|token| token.0 as usize >= *vocab_size) {
+            return Ok(());
+        }
+        let whole = end == history.len();
+        let at = whole.then_some(self.segments.len());
+        self.tokens.extend_from_slice(&history[*known..end]);
+        self.segments.push(if whole { segment.want_last(Logits::Top(1)) } else { segment });
+        *known = end;
+        let (copy, drafts) = (None, [TokenId(0); MOST]);
+        self.at.push(At { number, seq, len: end, copy, segment: at, depth, drafts, drafted: 0 });
+        Ok(())
+    }
+
+    /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond a token or two of each.
+    pub(in crate::generate) fn run(&mut self, cancel: &CancelToken) -> Result<f64> {
+        if self.segments.is_empty() {
+            return Ok(0.0);
+        }
+        let start = Instant::now();
+        self.step(cancel)?;
+        let (rows, taken) = (self.tokens.len(), start.elapsed().as_secs_f64());
+        let much = rows > 2 * self.segments.len();
+        if !much {
+            self.times.note(rows, taken);
+        }
+        while self.choose()? {
+            let start = Instant::now();
+            self.step(cancel)?;
+            self.times.note(self.tokens.len(), start.elapsed().as_secs_f64());
+        }
+        Ok(if much { taken } else { 0.0 })
+    }
+
+    /// Takes the likeliest tokens of the last step; whether there is another step, which it makes ready.
+    fn choose(&mut self) -> Result<bool> {
+        let Second { stages, vocab_size, ends, recurrent, .. } = &*self.shared;
+        self.segments.clear();
+        self.tokens.clear();
+        for at in &mut self.at {
+            let Some(segment) = at.segment.take() else { continue };
+            let likeliest = self.replies[0].logits(segment).row_ids(0).and_then(|ids| ids.first().copied());
+            let none = || Error::new(ErrorKind::Internal, "the draft model gave no logits");
+            let token = likeliest.ok_or_else(none)?;
+            if token.0 as usize >= *vocab_size {
+                continue;
+            }
+            at.drafts[at.drafted] = token;
+            at.drafted += 1;
+            if at.drafted >= at.depth || ends.contains(&token) {
+                continue;
+            }
+            if *recurrent && at.copy.is_none() {
+                // Of a state nothing can be taken away.
+                let (copy, len) = stages.fork(at.seq, at.len)?;
+                at.copy = Some(Own(Arc::clone(stages), copy));
+                if len < at.len {
+                    continue;
+                }
+                at.seq = copy;
+            }
+            at.segment = Some(self.segments.len());
+            self.segments.push(Segment::new(at.seq, at.len, 1).want_last(Logits::Top(1)));
+            self.tokens.push(token);
+            at.len += 1;
+        }
+        Ok(!self.segments.is_empty())
+    }
+
+    fn step(&mut self, cancel: &CancelToken) -> Result<()> {
+        let batch = Batch::new(&self.segments, &self.tokens);
+        self.shared.stages.forward(&batch, &mut self.replies, &StepCx::new(cancel))
+    }
+
+    /// What was drafted, session by session.
+    pub(in crate::generate) fn found(&self) -> impl Iterator<Item = (usize, &[TokenId])> {
+        self.at.iter().map(|at| (at.number, &at.drafts[..at.drafted]))
+    }
+
+    /// Notes what it has computed of a session whose drafts these are.
+    pub(in crate::generate) fn keep(&self, beside: &mut Beside, drafts: &[TokenId]) {
+        // The last one was drafted and not computed.
+        if let Some((_, computed)) = drafts.split_last()
+            && !self.shared.recurrent
+        {
+            beside.own.extend_from_slice(computed);
+        }
+    }
+
+    /// Ends the step: copies are given up.
+    pub(in crate::generate) fn end(&mut self) {
+        self.at.clear();
+    }
+}
