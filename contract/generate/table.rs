@@ -91,6 +91,8 @@ pub(crate) fn classes() -> Vec<Class> {
         FfnMemory = skulk::FfnMemory,
         KvMemory = skulk::KvMemory,
         Divergence = skulk::Divergence,
+        SpeculationWay = skulk::SpeculationWay,
+        SpeculationReport = contract::SpeculationReport<'static>,
         TokenLogprob = skulk::TokenLogprob,
         Token = skulk::Token,
         Usage = skulk::Usage,

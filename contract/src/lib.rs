@@ -380,6 +380,20 @@ view! {
 }
 
 view! {
+    /// What computing tokens ahead gains, by what proposes them and how many there are. Its text is a line for each way.
+    SpeculationReport of (report: &'a skulk::SpeculationReport) {
+        /// Prompts that were tried.
+        prompts: usize = report.prompts,
+        /// By way; the first one is `off`.
+        ways: &'a [skulk::SpeculationWay] = &report.ways,
+        /// The fastest way.
+        best: Option<&'a skulk::SpeculationWay> = report.best(),
+        /// The report as text.
+        text: String = report.to_string(),
+    }
+}
+
+view! {
     /// What a Hugging Face configuration says that a card needs.
     ConfigFacts of (facts: &'a card::ConfigFacts) {
         /// Decoder layers, as the configuration says; a card needs at least 1.

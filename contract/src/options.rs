@@ -149,7 +149,8 @@ options! {
         /// The chat template, instead of those of the checkpoint.
         chat_template: String => options.chat_template = Some(chat_template),
         /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
-        /// stage, with keys and values of its own for as many sessions, which plans do not count.
+        /// stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
+        /// Plans do not count it.
         draft_model: String => options.draft_model = Some(draft_model.into()),
     }
 }

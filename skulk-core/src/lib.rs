@@ -99,8 +99,9 @@ pub use {
     generate::{
         ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatFinishReason, ChatOptions, ChatRequest, ChatStream,
         ChatUsage, Divergence, Event, Finish, FinishReason, GenerateOptions, Generation, LoadOptions, Model,
-        ModelMemory, OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, Speculate, StageInfo,
-        Timings, Token, TokenLogprob, ToolChat, ToolEvent, ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
+        ModelMemory, OnToolFailure, Output, Prompt, Sampling, SavedSession, Session, Speculate,
+        SpeculationReport, SpeculationWay, StageInfo, Timings, Token, TokenLogprob, ToolChat, ToolEvent,
+        ToolResult, ToolRounds, Toolbox, Usage, WhenFull,
     },
     grammar::Constraint,
     model::EngineOptions,

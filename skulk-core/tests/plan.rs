@@ -256,6 +256,28 @@ fn models_run_as_planned() {
     assert_eq!(none.stages()[0].engine(), Some(EngineId::new("cpu")));
 }
 
+/// What a caller fixed stays where it was put, and what was planned around it runs.
+#[cfg(feature = "candle")]
+#[test]
+fn what_is_completed_around_fixed_parts_runs() {
+    let path = path("stories260K");
+    let checkpoint = open_checkpoint(&path).unwrap();
+    let inventory = Inventory::from_checkpoint(&*checkpoint).unwrap();
+    let expected = text(&Model::open(&path, &options()).unwrap());
+    let blocks = 2..inventory.layers.len();
+    let rules = Placement::builder(&inventory).feed_forward(blocks.clone(), "cpu@local");
+    let request = Request::default().context_tokens(256).fixed(rules);
+    let placement = Planner::plan_checkpoint(&path, &machine("skulk-candle-cpu", 1 << 30), &request).unwrap();
+    assert_eq!(placement.stages()[0].engine(), Some(EngineId::new("candle-cpu")));
+    let fixed = placement.experts().iter().filter(|shard| shard.engine() == Some(EngineId::new("cpu")));
+    assert_eq!(fixed.map(|shard| shard.layers.len()).sum::<usize>(), blocks.len(), "{placement}");
+    for placement in [placement.clone(), Placement::from_json(&placement.to_json()).unwrap()] {
+        let model = Model::load(&*checkpoint, &placement, &options()).unwrap();
+        assert_eq!(text(&model), expected, "{placement}");
+        assert_eq!(model.placement().experts(), placement.experts());
+    }
+}
+
 /// Layers with states, latent vectors, chosen positions and several streams, too, are planned for GPUs.
 #[test]
 fn gpus_get_whatever_they_have_operations_for() {

@@ -695,6 +695,36 @@ export interface Divergence {
   top1Agreement: number;
 }
 
+/** One way to compute tokens ahead, and its speed. */
+export interface SpeculationWay {
+  /** What proposes tokens. */
+  speculate: "auto" | "ngram" | "draft_model" | "off";
+  /** How many in every step; `null`: as many as pay. */
+  draftTokens: number | null;
+  /** Tokens a second behind the first one, over all texts; the median of three rounds. */
+  tokensPerSecond: number;
+  /** The same as a multiple of what `off` makes. */
+  gain: number;
+  /** Part of the proposed tokens that were right, 0 to 1; 0 where none were proposed. */
+  acceptance: number;
+  /** Tokens that a step gave, on average. */
+  tokensPerStep: number;
+}
+
+/**
+ * What computing tokens ahead gains, by what proposes them and how many there are. Its text is a line for each way.
+ */
+export interface SpeculationReport {
+  /** Prompts that were tried. */
+  prompts: number;
+  /** By way; the first one is `off`. */
+  ways: SpeculationWay[];
+  /** The fastest way. */
+  best: SpeculationWay | null;
+  /** The report as text. */
+  text: string;
+}
+
 /** A token with its log-probability. */
 export interface TokenLogprob {
   /** Its id. */

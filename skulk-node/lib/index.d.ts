@@ -221,6 +221,15 @@ export class Model implements Disposable, AsyncDisposable {
   logits(text: Prompt, options?: Stoppable): Promise<Float32Array>;
   /** How far this model's predictions are from an exact one's, behind every token of a text. */
   divergence(exact: Model, text: Prompt, options?: Stoppable): Promise<plain.Divergence>;
+  /**
+   * Measures on these prompts which way to compute tokens ahead is the fastest: none, what texts repeat, and a draft model
+   * where one is loaded, each with 1, 2, 4 and 8 tokens in every step, and with as many as pay. Ways take turns, three times,
+   * of each text 128 tokens unless options say otherwise; `speculate` tries that way alone. `text` is a table.
+   */
+  tuneSpeculation(
+    prompts: Iterable<Prompt> & object,
+    options?: Omit<GenerateOptions, "append" | "draftTokens">,
+  ): Promise<plain.SpeculationReport>;
   /** Lets go of the model. Its memory is freed when its sessions and generations are closed, too. */
   close(): void;
   [Symbol.dispose](): void;

@@ -248,6 +248,13 @@ class Model {
     return { ...found, meanKl: number(found.meanKl), maxKl: number(found.maxKl) };
   }
 
+  async tuneSpeculation(prompts, options) {
+    const [rest, follow] = optionsOf(options, "signal");
+    const [texts, text] = [promptsOf(prompts), `{"options":${optionsJson(rest)}}`];
+    const found = await work((token, tell) => this.#native.tuneSpeculation(texts, text, token, tell), follow);
+    return JSON.parse(found);
+  }
+
   close() {
     this.#native.close();
   }

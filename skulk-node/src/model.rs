@@ -6,7 +6,7 @@ use serde_json::json;
 use skulk::{Prompt, TokenId, Tokenizer};
 use skulk_contract::functions::write;
 use skulk_contract::options::{self, GenerateOptions, LoadOptions};
-use skulk_contract::{ModelFacts, Outcome, Vocabulary};
+use skulk_contract::{ModelFacts, Outcome, SpeculationReport, Vocabulary};
 
 use crate::arguments_of;
 use crate::chat::conversation;
@@ -132,6 +132,27 @@ impl Model {
             let [mean, max] = [found.mean_kl, found.max_kl].map(|kl| kl.to_string());
             let facts = json!({ "tokens": found.tokens, "meanKl": mean, "maxKl": max, "top1Agreement": found.top1_agreement });
             write(&facts).map(Answer::Json)
+        })
+    }
+
+    /// Which way to compute tokens ahead is the fastest, as JSON.
+    #[napi(catch_unwind)]
+    pub fn tune_speculation(
+        &self,
+        texts: Vec<Given>,
+        arguments: String,
+        token: &CancelToken,
+        tell: Tell<'_>,
+    ) -> napi::Result<()> {
+        let model = self.get()?.clone();
+        job::start(&tell, token, move |work| {
+            let (options, spelling) = arguments_of(&arguments)?.options()?;
+            let (mut options, append) = GenerateOptions::read(options, spelling)?;
+            options.cancel = work.cancel;
+            let prompts = texts.into_iter().map(|text| options::prompt(prompt(text), append));
+            let prompts = prompts.collect::<skulk::Result<Vec<_>>>()?;
+            let report = model.tune_speculation(prompts, &options)?;
+            write(&SpeculationReport::from(&report)).map(Answer::Json)
         })
     }
 

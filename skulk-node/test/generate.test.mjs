@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import * as skulk from "skulk-node";
 import { Model, SkulkError } from "skulk-node";
-import { PROMPT, STORIES, failure, stories } from "./helpers.mjs";
+import { FIXTURES, PROMPT, STORIES, failure, stories } from "./helpers.mjs";
 
 const model = await stories();
 const TEXT = ", there was a little girl named Lily. She loved to";
@@ -35,6 +35,27 @@ test("tokens ahead are those one by one", async () => {
     assert.ok(20 < acceptedTokens && acceptedTokens <= draftedTokens && draftedTokens <= 3 * draftSteps);
     assert.ok(draftGain > 0);
   }
+});
+
+test("a draft model changes no text", async () => {
+  const path = `${FIXTURES}/llama`;
+  const drafted = await skulk.Model.load(path, { draftModel: path, threads: 1 });
+  assert.deepEqual(drafted.memory.draftModel.layers, drafted.stages[0].layers);
+  const told = (options) => drafted.generate(PROMPT, { maxTokens: 40, ignoreEos: true, ...options }).output();
+  const alone = await told({ speculate: "off" });
+  const ahead = await told({ speculate: "draft_model", draftTokens: 3 });
+  assert.deepEqual([ahead.ids, ahead.finish.warnings], [alone.ids, []]);
+  const { draftedTokens, acceptedTokens } = ahead.finish.timings;
+  assert.ok(acceptedTokens === draftedTokens && draftedTokens > 20);
+  const report = await drafted.tuneSpeculation([PROMPT], { maxTokens: 12, ignoreEos: true });
+  assert.equal(report.ways.length, 12);
+  assert.equal(report.best.gain, Math.max(...report.ways.map((way) => way.gain)));
+  assert.ok(report.best.gain > 0 && report.text.includes("draft_model, 8 a step"));
+  await assert.rejects(drafted.tuneSpeculation([]), failure("InvalidArgument"));
+  await assert.rejects(
+    skulk.Model.load(STORIES, { draftModel: path }),
+    failure("TokenizerInvalid", { message: /same vocabulary/ }),
+  );
 });
 
 test("text and output collect what was not read", async () => {

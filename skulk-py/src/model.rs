@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use skulk::engine::Progress;
 use skulk::{Error, ErrorKind, Prompt};
-use skulk_contract::Arch;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
+use skulk_contract::{Arch, SpeculationReport};
 
 use crate::cancel::CancelToken;
 use crate::chat::{ChatStream, conversation};
@@ -133,6 +133,32 @@ impl Model {
         let (model, exact, text) = (self.0.get()?, exact.get().0.get()?, prompt_of(text)?);
         let compare = |cancel, _silent: Sender<()>| model.divergence(&exact, text, &cancel);
         convert::divergence(py, &run(py, cancel, compare, |()| Ok(()))?)
+    }
+
+    /// Measures on these prompts which way to compute tokens ahead is the fastest, with options as in `generate`. `cancel`
+    /// and Ctrl-C end it within one layer.
+    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, append=False, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
+    fn tune_speculation<'py>(
+        &self,
+        py: Python<'py>,
+        prompts: &Bound<'py, PyAny>,
+        cancel: Option<&Bound<'py, CancelToken>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let prompts = match prompts_of(prompts)? {
+            Some(prompts) => prompts,
+            None => vec![prompt_of(prompts)?],
+        };
+        let (mut options, append) = given::options(options, GenerateOptions::read)?;
+        let prompts = prompts.into_iter().map(|prompt| skulk_contract::options::prompt(prompt, append));
+        let prompts = prompts.collect::<skulk::Result<Vec<_>>>().map_err(raise)?;
+        let model = self.0.get()?;
+        let tune = |cancel, _silent: Sender<()>| {
+            options.cancel = cancel;
+            model.tune_speculation(prompts, &options)
+        };
+        let report = run(py, cancel, tune, |()| Ok(()))?;
+        CONTRACT.one(py, "SpeculationReport", &SpeculationReport::from(&report))
     }
 
     /// Logits of the next token behind every token of a text or of token ids: an array of float32, `[tokens, vocab_size]`.

@@ -214,6 +214,27 @@ def test_tokens_ahead_are_those_one_by_one(stories: skulk.Model, sampling: dict[
     assert timings.draft_gain > 0
 
 
+def test_a_draft_model_changes_no_text() -> None:
+    llama = FIXTURES / "llama"
+    model = skulk.Model.load(llama, draft_model=llama, threads=1)
+    assert model.memory.draft_model is not None
+    assert model.memory.draft_model.layers == model.stages[0].layers
+    alone = model.generate(PROMPT, max_tokens=40, ignore_eos=True, speculate="off").output()
+    ahead = model.generate(PROMPT, max_tokens=40, ignore_eos=True, speculate="draft_model", draft_tokens=3).output()
+    timings = ahead.finish.timings
+    assert (ahead.ids, ahead.finish.warnings) == (alone.ids, [])
+    assert timings.accepted_tokens == timings.drafted_tokens > 20
+    report = model.tune_speculation([PROMPT], max_tokens=12, ignore_eos=True)
+    assert [way.speculate for way in report.ways] == ["off", *["ngram"] * 5, *["draft_model"] * 5, "auto"]
+    assert report.best is not None and report.best.gain == max(way.gain for way in report.ways) > 0
+    assert str(report).count("\n") == 14 and "draft_model, 8 a step" in str(report)
+    assert report._repr_html_().count("<rect") == 12
+    with pytest.raises(skulk.InvalidArgumentError, match="speculate"):
+        model.tune_speculation([PROMPT], speculate="off")
+    with pytest.raises(skulk.TokenizerInvalidError, match="same vocabulary"):
+        skulk.Model.load(FIXTURES / "stories260K", draft_model=str(llama))
+
+
 def test_the_seed_fixes_the_text(stories: skulk.Model) -> None:
     def text(seed: int) -> str:
         return stories.generate(PROMPT, max_tokens=30, temperature=1.0, seed=seed).text()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions};
-use skulk_contract::{ModelFacts, Outcome};
+use skulk_contract::{ModelFacts, Outcome, SpeculationReport};
 
 use crate::chat::{RawChatStream, conversation};
 use crate::convert::{RawPrompt, float_bytes, id_bytes, token_ids};
@@ -136,6 +136,21 @@ impl RawModel {
         let prompts = prompts.into_iter().map(prompt).collect::<Answer<Vec<_>>>()?;
         let model = self.0.get()?;
         run(move || write(&Outcome::all(&model.generate_batch(prompts, &given)))).await
+    }
+
+    /// Which way to compute tokens ahead is the fastest, as JSON.
+    pub async fn tune_speculation(
+        &self,
+        prompts: Vec<RawPrompt>,
+        given: String,
+        cancel: Arc<RawCancel>,
+    ) -> Answer<String> {
+        let (mut given, append) = options(&given, GenerateOptions::read)?;
+        given.cancel = cancel.0.clone();
+        let prompt = |prompt: RawPrompt| Ok(skulk_contract::options::prompt(prompt.prompt()?, append)?);
+        let prompts = prompts.into_iter().map(prompt).collect::<Answer<Vec<_>>>()?;
+        let model = self.0.get()?;
+        run(move || write(&SpeculationReport::from(&model.tune_speculation(prompts, &given)?))).await
     }
 
     /// Logits behind every token, as floats.

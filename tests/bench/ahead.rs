@@ -4,14 +4,22 @@
 //! prompts the medians of how many times as many tokens a second are decoded ahead (`gain`), of tokens a second without
 //! (`plain`), the share of drafted tokens that were right (`accepted`), and the same of `--sessions` at once. Texts that
 //! differ are an error.
+//!
+//! `--draft-model FILE` lets a smaller model draft, too; `--link MILLISECONDS` cuts the model into two stages with a link
+//! between them that takes so long each way.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+#[path = "ahead_link.rs"]
+mod link;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
+use link::Far;
 use serde_json::{Map, Value, json};
 use skulk::{EngineOptions, GenerateOptions, LoadOptions, Memory, Model, Sampling, Speculate, TokenId};
 
@@ -41,6 +49,12 @@ struct Args {
     /// Tokens ahead in every step, instead of as many as pay.
     #[arg(long)]
     draft_tokens: Option<usize>,
+    /// A smaller model that drafts.
+    #[arg(long)]
+    draft_model: Option<PathBuf>,
+    /// Two stages with a link between them, and how many milliseconds it takes each way.
+    #[arg(long)]
+    link: Option<f64>,
     /// Where weights lie.
     #[arg(long, default_value = "mapped")]
     memory: Memory,
@@ -74,7 +88,12 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Value, AnyError> {
     let engine = EngineOptions::default().threads(args.threads).memory(args.memory);
-    let options = LoadOptions::default().engine_options(engine).context(4096).sessions(args.sessions.max(1));
+    let options = LoadOptions::default().context(4096).sessions(args.sessions.max(1));
+    let mut options = match args.link {
+        Some(link) => options.stages(2).engine(Arc::new(Far::new(skulk::engines::cpu(&engine)?, link)?)),
+        None => options.engine_options(engine),
+    };
+    options.draft_model.clone_from(&args.draft_model);
     let model = Model::open(&args.model, &options)?;
     let listed: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&args.prompts)?)?;
     let mut classes: BTreeMap<&str, Vec<Prompt>> = BTreeMap::new();

@@ -333,7 +333,7 @@ impl std::ops::Add for KvMemory {
 pub struct Progress {
     /// Layers loaded so far, over all stages.
     pub done: usize,
-    /// Layers of the model.
+    /// Layers of the model, and of its draft model.
     pub total: usize,
 }
 

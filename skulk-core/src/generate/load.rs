@@ -98,7 +98,8 @@ fn assemble(
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = Building::start(checkpoint, &options.cancel)?;
     let second = options.draft_model.as_deref();
-    let second = second.map(|path| Drafting::open(path, options, [context, rows], kv)).transpose()?;
+    let second =
+        second.map(|path| Drafting::open(path, options, [context, rows, sessions], kv)).transpose()?;
 
     let of_second = second.as_ref().map_or(0, |second| second.arch.n_layers());
     let (done, total) = (AtomicUsize::new(0), arch.n_layers() + of_second);

@@ -101,7 +101,8 @@ pub struct LoadOptions {
     /// The source of its chat template; `None`: its checkpoint's.
     pub chat_template: Option<String>,
     /// A checkpoint of a smaller model with the same vocabulary, which [drafts](crate::Speculate) tokens. It runs whole on the
-    /// engine of the last stage, with keys and values of its own for as many sessions, which plans do not count.
+    /// engine of the last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
+    /// [`kv_memory`](Self::kv_memory). Plans do not count it.
     pub draft_model: Option<PathBuf>,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,

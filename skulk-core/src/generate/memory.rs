@@ -26,7 +26,8 @@ pub struct ModelMemory {
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     #[serde(rename = "deviceBytes")]
     pub devices: BTreeMap<EngineId, ByteSize>,
-    /// The [draft model](crate::LoadOptions::draft_model), which the above is without.
+    /// The [draft model](crate::LoadOptions::draft_model), which the above is without; its keys and values are those of one
+    /// session.
     pub draft_model: Option<StageInfo>,
     /// What the plan counted for the devices of this machine; `None`: the placement was not planned.
     pub planned: Option<Bytes>,

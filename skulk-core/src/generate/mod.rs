@@ -22,6 +22,7 @@ mod scheduler;
 mod services;
 mod session;
 mod stages;
+mod tuning;
 mod writing;
 
 pub use chat::{
@@ -38,3 +39,4 @@ pub use options::{GenerateOptions, Prompt, Speculate};
 pub use sampler::Sampling;
 pub use saved::SavedSession;
 pub use session::Session;
+pub use tuning::{SpeculationReport, SpeculationWay};

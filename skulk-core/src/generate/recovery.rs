@@ -117,6 +117,7 @@ impl Session {
                 state.interrupted = Some(writing);
                 return Err(error);
             }
+            writing.drafted_by(self.shared.model.second.as_ref());
             if let Some(cancel) = cancel {
                 writing.stop_with(cancel);
             }

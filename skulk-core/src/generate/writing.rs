@@ -240,6 +240,15 @@ impl Writing {
         self.max_tokens.saturating_sub(self.completion_tokens)
     }
 
+    /// Goes on in a model for which this one drafts.
+    pub(super) fn drafted_by(&mut self, second: Option<&Arc<Second>>) {
+        if let Some(drafter) = &mut self.drafter
+            && !drafter.turn_to(second)
+        {
+            self.warnings.push("the model that the generation goes on in has no draft model".to_owned());
+        }
+    }
+
     /// Is stopped by this from now on.
     pub(super) fn stop_with(&mut self, cancel: CancelToken) {
         self.options.cancel = cancel;
@@ -360,8 +369,10 @@ impl Ask for Writing {
 
     fn draft(&mut self, history: &[TokenId], most: usize) -> Proposal<'_> {
         // One comes in any case.
-        let most = most.min(self.tokens_left().saturating_sub(1));
-        self.drafter.as_mut().map_or_else(Proposal::default, |drafter| drafter.draft(history, most))
+        let left = self.tokens_left();
+        let most = most.min(left.saturating_sub(1));
+        let drafter = self.drafter.as_mut();
+        drafter.map_or_else(Proposal::default, |drafter| Proposal { left, ..drafter.draft(history, most) })
     }
 
     fn turn_to_model(&mut self) {
@@ -378,7 +389,7 @@ impl Ask for Writing {
 
     fn note_step(&mut self, taken: f64, without: f64) {
         self.ahead.taken += taken;
-        self.ahead.without += without * self.ahead.given as f64;
+        self.ahead.without += without * std::mem::take(&mut self.ahead.given) as f64;
     }
 
     fn take(

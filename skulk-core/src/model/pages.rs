@@ -342,11 +342,30 @@ impl Pages {
         sequence.len
     }
 
-    /// Makes room for rows behind the sequence up to position `end`. What no later row sees is given up.
+    /// Makes room for rows behind the sequence up to position `end`. What no later row sees is given up, and where there is
+    /// too little memory what only makes going back cheaper.
     pub(super) fn reserve(
         &mut self,
         sequence: &mut Sequence,
         end: usize,
+        store: &mut dyn Store,
+    ) -> Result<()> {
+        let mut tight = false;
+        loop {
+            match self.make_room(sequence, end, tight, store) {
+                Err(error) if error.is_full() && (self.spare_state(sequence, store) || !tight) => {
+                    tight = true
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn make_room(
+        &mut self,
+        sequence: &mut Sequence,
+        end: usize,
+        tight: bool,
         store: &mut dyn Store,
     ) -> Result<()> {
         let blocks = (end / PAGE).saturating_sub(sequence.blocks.len());
@@ -357,7 +376,7 @@ impl Pages {
         }
         for group in 0..self.groups.len() {
             if self.groups[group].spec.state {
-                self.reserve_states(sequence, group, end, store)?;
+                self.reserve_states(sequence, group, end, tight, store)?;
                 continue;
             }
             let first = first_block(self.groups[group].spec.window, sequence.len);

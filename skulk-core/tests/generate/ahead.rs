@@ -1,5 +1,8 @@
 //! Is the text the same, whatever is computed ahead? Drafts that are right, wrong, and right for a while.
 
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use skulk::arch::ArchSpec;
@@ -103,7 +106,7 @@ fn no_draft_changes_a_text() {
 fn a_batch_is_drafted_as_its_texts_are_alone() {
     let names = ["llama", "gemma3", "mixtral", "deepseek_v3", "gemma3", "llama", "qwen3_5", "nemotron_h"];
     for (at, name) in names.into_iter().enumerate() {
-        let mut load = one_thread().context(512).sessions(6).prefill_chunk([256, 16, 1][at % 3]);
+        let mut load = one_thread().context(512).sessions(6).prefill_chunk([256, 16, 1][(at + at / 3) % 3]);
         if at > 2 {
             // Little more than one session needs.
             let full =
@@ -299,20 +302,23 @@ fn no_draft_model_changes_a_text() {
 #[test]
 fn a_model_drafts_what_it_says() {
     for name in ["llama", "gemma3", "qwen3_5"] {
+        let recurrent = is_recurrent(name);
         let model = drafted(name, name, one_thread().context(512));
         let prompt = reference_prompt(name, 0);
         let options = greedy(49).speculate(Speculate::DraftModel).draft_tokens(3);
         let timings = fresh(&model, prompt, &options).finish.timings;
         // The first token comes of the prompt.
         let told = (timings.drafted_tokens, timings.accepted_tokens, timings.draft_steps);
-        assert_eq!(told, (36, 36, 12), "{name}");
+        // Models with states end a step at a border of 64 positions.
+        let (least, most) = if recurrent { (33, 13) } else { (36, 12) };
+        assert!(told.0 == told.1 && told.0 >= least && told.2 <= most, "{name}: {told:?}");
     }
 }
 
-/// Sessions together, by text and by model, by what pays and by force, and with little memory.
+/// Sessions together, by text and by model, by what pays and by force.
 #[test]
 fn a_batch_is_drafted_by_a_model() {
-    for (at, (target, draft)) in pairs().into_iter().enumerate().step_by(3) {
+    for (at, (target, draft)) in pairs().into_iter().step_by(3).enumerate() {
         let load = one_thread().context(512).sessions(4).prefill_chunk([256, 16, 1][at % 3]);
         let model = drafted(target, draft, load);
         let prompts: Vec<Vec<_>> = (0..6)
@@ -384,4 +390,109 @@ fn models_that_cannot_draft_are_errors() {
     assert_eq!(model.generate(OPENING, texts).err().unwrap().kind(), ErrorKind::InvalidArgument);
     let info = model.memory().draft_model.unwrap();
     assert_eq!((info.layers, info.weights), (model.stages()[0].layers.clone(), model.stages()[0].weights));
+}
+
+#[test]
+fn tuning_tries_each_way() {
+    let of = |model: &Model, options: GenerateOptions| model.tune_speculation([OPENING, "A dog"], &options);
+    let model = model("stories260K");
+    let report = of(&model, greedy(24)).unwrap();
+    let ways = |report: &skulk::SpeculationReport| {
+        report.ways.iter().map(|way| (way.speculate, way.draft_tokens)).collect::<Vec<_>>()
+    };
+    let depths = [Some(1), Some(2), Some(4), Some(8), None];
+    let alone = |how: Speculate| depths.map(|depth| (how, depth)).to_vec();
+    let off = vec![(Speculate::Off, None)];
+    assert_eq!(ways(&report), [off.clone(), alone(Speculate::Ngram)].concat());
+    assert_eq!((report.prompts, report.ways[0].gain, report.ways[0].tokens_per_step), (2, 1.0, 1.0));
+    let fastest = report.ways.iter().all(|way| way.gain <= report.best().unwrap().gain);
+    assert!(fastest && report.ways.iter().all(|way| way.tokens_per_second > 0.0), "{report}");
+    let text = report.to_string();
+    assert_eq!(text.lines().count(), 8, "{text}");
+    assert!(text.contains("ngram, 8 a step") && text.contains("ngram, what pays"), "{text}");
+    let model = drafted("llama", "llama", one_thread());
+    let report = of(&model, greedy(24)).unwrap();
+    let all =
+        [off.clone(), alone(Speculate::Ngram), alone(Speculate::DraftModel), vec![(Speculate::Auto, None)]];
+    assert_eq!(ways(&report), all.concat());
+    // It drafts what it says itself.
+    let deep = report.ways.iter().find(|way| **way == report.ways[9]).unwrap();
+    assert_eq!((deep.speculate, deep.draft_tokens, deep.acceptance), (Speculate::DraftModel, Some(8), 1.0));
+    assert!(deep.tokens_per_step > 4.0, "{deep:?}");
+    let report = of(&model, greedy(24).speculate(Speculate::DraftModel)).unwrap();
+    assert_eq!(ways(&report), [off, alone(Speculate::DraftModel)].concat());
+    for wrong in [greedy(4).draft_tokens(2), greedy(4).speculate(Speculate::Off)] {
+        assert_eq!(of(&model, wrong).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    let none: [&str; 0] = [];
+    let error = model.tune_speculation(none, &greedy(4)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+/// Stages that have no memory for what makes going back cheap: texts are the same, and come to their end.
+#[test]
+fn models_with_states_draft_with_little_memory() {
+    for (name, stages) in [("nemotron_h", 3), ("qwen3_5", 2), ("qwen3_next", 1)] {
+        let load = |bytes: u64| {
+            let load = one_thread().context(512).sessions(1).prefill_chunk(16).stages(stages);
+            Model::open(path(name), &load.kv_memory(skulk::ByteSize(bytes))).unwrap()
+        };
+        let roomy = load(1 << 30);
+        let full: u64 = roomy.stages().iter().map(|stage| stage.kv_cache.bytes()).sum();
+        let prompt: Vec<_> = reference_prompt(name, 0).into_iter().cycle().take(22).collect();
+        let plain = greedy(150).speculate(Speculate::Off);
+        let expected = fresh(&roomy, prompt.clone(), &plain);
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let texts = [8, 4]
+            .map(|one_in| roomy.tokenizer().decode(&corrupted(&mut random, &expected.ids, one_in), false));
+        let mut ended = 0;
+        for percent in (50..110).step_by(4) {
+            let end = |options: GenerateOptions| {
+                let cancel = skulk::CancelToken::new();
+                // What comes to no end fails.
+                let (done, ended) = std::sync::mpsc::channel::<()>();
+                let late = cancel.clone();
+                std::thread::spawn(move || {
+                    if ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+                        late.cancel();
+                    }
+                });
+                let model = load(full * percent / 100);
+                let generation = model.generate(prompt.clone(), options.cancel(cancel));
+                let output = generation.and_then(|mut generation| generation.output());
+                drop(done);
+                output.map(|output| output.ids)
+            };
+            let Ok(ids) = end(plain.clone()) else { continue };
+            ended += 1;
+            let ahead = greedy(150).draft_texts(texts.clone()).draft_tokens(7);
+            assert_eq!(end(ahead).unwrap(), ids, "{name}, {percent} %");
+            assert_eq!(ids, expected.ids, "{name}, {percent} %");
+        }
+        assert!(ended > 3, "{name}");
+    }
+}
+
+/// A draft model whose context is shorter drafts while it can; then what texts repeat is proposed.
+#[test]
+fn a_short_draft_model_does_not_keep_texts_from_drafting() {
+    let folder = crate::fixtures::copied(&path("llama"));
+    let file = folder.path().join("config.json");
+    let mut config: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    config["max_position_embeddings"] = 48.into();
+    std::fs::write(file, config.to_string()).unwrap();
+    let model = Model::open(path("llama"), &one_thread().context(512).draft_model(folder.path())).unwrap();
+    let prompt: Vec<_> = reference_prompt("llama", 0).into_iter().cycle().take(40).collect();
+    let plain = greedy(120).speculate(Speculate::Off);
+    let expected = fresh(&model, prompt.clone(), &plain);
+    let text = model.tokenizer().decode(&[&prompt[..], &expected.ids].concat(), false);
+    let alone = fresh(&model, prompt.clone(), &greedy(120).speculate(Speculate::DraftModel).draft_tokens(4));
+    assert_eq!(alone.ids, expected.ids);
+    // Positions up to 48, of which the prompt has 40.
+    let drafted = alone.finish.timings.drafted_tokens;
+    assert!((1..=8).contains(&drafted), "{drafted}");
+    let both = fresh(&model, prompt, &greedy(120).draft_texts([text]).draft_tokens(4));
+    assert_eq!(both.ids, expected.ids);
+    assert!(both.finish.timings.accepted_tokens > 60, "{:?}", both.finish.timings);
 }

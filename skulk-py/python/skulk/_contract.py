@@ -70,6 +70,8 @@ __all__ = [
     "RecurrentFacts",
     "RuntimeCardConfig",
     "Socket",
+    "SpeculationReport",
+    "SpeculationWay",
     "Stage",
     "StorageSize",
     "TextEvent",
@@ -1589,6 +1591,79 @@ class Divergence:
             "meanKl": self.mean_kl,
             "maxKl": self.max_kl,
             "top1Agreement": self.top1_agreement,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationWay:
+    """One way to compute tokens ahead, and its speed."""
+
+    speculate: Literal["auto", "ngram", "draft_model", "off"]
+    """What proposes tokens."""
+    draft_tokens: int | None
+    """How many in every step; ``None``: as many as pay."""
+    tokens_per_second: float
+    """Tokens a second behind the first one, over all texts; the median of three rounds."""
+    gain: float
+    """The same as a multiple of what ``off`` makes."""
+    acceptance: float
+    """Part of the proposed tokens that were right, 0 to 1; 0 where none were proposed."""
+    tokens_per_step: float
+    """Tokens that a step gave, on average."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> SpeculationWay:
+        return SpeculationWay(
+            speculate=data["speculate"],
+            draft_tokens=data["draftTokens"],
+            tokens_per_second=_number(data["tokensPerSecond"]),
+            gain=_number(data["gain"]),
+            acceptance=_number(data["acceptance"]),
+            tokens_per_step=_number(data["tokensPerStep"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "speculate": self.speculate,
+            "draftTokens": self.draft_tokens,
+            "tokensPerSecond": self.tokens_per_second,
+            "gain": self.gain,
+            "acceptance": self.acceptance,
+            "tokensPerStep": self.tokens_per_step,
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SpeculationReport(_methods.SpeculationReport):
+    """What computing tokens ahead gains, by what proposes them and how many there are. Its text is a line for each
+    way."""
+
+    prompts: int
+    """Prompts that were tried."""
+    ways: list[SpeculationWay]
+    """By way; the first one is ``off``."""
+    best: SpeculationWay | None
+    """The fastest way."""
+    text: str
+    """The report as text."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> SpeculationReport:
+        return SpeculationReport(
+            prompts=data["prompts"],
+            ways=[SpeculationWay._of(item) for item in data["ways"]],
+            best=None if data["best"] is None else SpeculationWay._of(data["best"]),
+            text=data["text"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "prompts": self.prompts,
+            "ways": _methods.plain(self.ways),
+            "best": _methods.plain(self.best),
+            "text": self.text,
         }
 
 

@@ -13,7 +13,7 @@ from . import _skulk
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from . import vindex
+    from . import _contract, vindex
     from .options import LinkOptions
 
 T = TypeVar("T")
@@ -360,6 +360,22 @@ class VerifyProblem(_Text):
     """Something that is wrong with a folder."""
 
     __slots__ = ()
+
+
+class SpeculationReport(_Text):
+    """What computing tokens ahead gains."""
+
+    __slots__ = ()
+    prompts: int
+    ways: list[_contract.SpeculationWay]
+
+    def __repr__(self) -> str:
+        return f"<skulk.SpeculationReport: {len(self.ways)} ways, {self.prompts} prompts>"
+
+    def _repr_html_(self) -> str:
+        from ._notebook import tuned
+
+        return tuned(cast("_contract.SpeculationReport", self))
 
 
 class ExtractReport:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
 
-from ._contract import ModelCard
+from ._contract import ModelCard, SpeculationReport
 from ._reader import VindexReader
 from ._skulk import Model, Placement
 from .vindex import ExtractReport, SliceReport, VerifyReport
@@ -103,6 +103,30 @@ def folder(reader: VindexReader) -> str:
     if reader.lacks:
         facts.append(f"without {', '.join(reader.lacks)}")
     return _listing(f"{reader.model}: {', '.join(facts)}", ("part", "files", "tensors", "size"), rows)
+
+
+def tuned(report: SpeculationReport) -> str:
+    """The ways to compute tokens ahead as bars, as long as they are fast."""
+    row, left, width = 20, 150, 330
+    most = max((way.tokens_per_second for way in report.ways), default=0.0) or 1.0
+    bars = []
+    for at, way in enumerate(report.ways):
+        depth = "what pays" if way.draft_tokens is None else f"{way.draft_tokens} a step"
+        name = way.speculate if way.speculate == "off" else f"{way.speculate}, {depth}"
+        length = way.tokens_per_second / most * width
+        colour = "#2a7" if way == report.best else "#888" if way.speculate == "off" else "#48b"
+        told = f"{way.tokens_per_second:.1f} tok/s, {way.gain:.2f}x"
+        if way.speculate != "off":
+            told += f", {way.acceptance:.0%} right"
+        y = at * row
+        bars.append(
+            f'<text x="{left - 6}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
+            f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{row - 6}" fill="{colour}"/>'
+            f'<text x="{left + length + 6:.1f}" y="{y + 14}">{escape(told)}</text>'
+        )
+    size = f'width="{left + width + 190}" height="{row * len(report.ways)}"'
+    style = 'font-family="sans-serif" font-size="12" fill="currentColor"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{"".join(bars)}</svg>'
 
 
 def extracted(report: ExtractReport) -> str:

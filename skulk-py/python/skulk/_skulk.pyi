@@ -16,8 +16,8 @@ from typing_extensions import Unpack
 from . import vindex
 from ._chat import ToolChat
 from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
-    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price, Stage,
-    ToolResult)
+    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price,
+    SpeculationReport, Stage, ToolResult)
 from ._errors import Error
 from ._report import PlanReport
 from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LinkOptions, LoadOptions,
@@ -328,6 +328,16 @@ class Model:
 
         Raises `InvalidArgumentError` for an empty text and unknown token ids, `ContextOverflowError` for a text that
         is too long, ImportError without NumPy."""
+
+    def tune_speculation(
+        self, prompts: _Prompts, *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
+    ) -> SpeculationReport:
+        """Measures on these prompts which way to compute tokens ahead is the fastest: none, what texts repeat, and a draft
+        model where one is loaded, each with 1, 2, 4 and 8 tokens in every step, and with as many as pay. Ways take turns,
+        three times, of each text 128 tokens unless options say otherwise; `speculate` tries that way alone. `print` shows
+        the report as a table, notebooks as bars.
+
+        Raises as `generate`, and `InvalidArgumentError` without prompts and for options that fix what is to be found."""
 
     def session(self) -> Session:
         """An empty session, which takes no memory yet. Any number may exist and generate at the same time."""

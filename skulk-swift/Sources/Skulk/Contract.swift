@@ -1263,6 +1263,59 @@ public struct Divergence: Codable, Sendable, Hashable {
     }
 }
 
+/// One way to compute tokens ahead, and its speed.
+public struct SpeculationWay: Codable, Sendable, Hashable {
+    /// What proposes tokens.
+    public var speculate: Speculate
+    /// How many in every step; `nil`: as many as pay.
+    public var draftTokens: Int?
+    /// Tokens a second behind the first one, over all texts; the median of three rounds.
+    public var tokensPerSecond: Double
+    /// The same as a multiple of what `off` makes.
+    public var gain: Double
+    /// Part of the proposed tokens that were right, 0 to 1; 0 where none were proposed.
+    public var acceptance: Double
+    /// Tokens that a step gave, on average.
+    public var tokensPerStep: Double
+
+    /// Of its fields.
+    public init(
+        speculate: Speculate,
+        draftTokens: Int?,
+        tokensPerSecond: Double,
+        gain: Double,
+        acceptance: Double,
+        tokensPerStep: Double
+    ) {
+        self.speculate = speculate
+        self.draftTokens = draftTokens
+        self.tokensPerSecond = tokensPerSecond
+        self.gain = gain
+        self.acceptance = acceptance
+        self.tokensPerStep = tokensPerStep
+    }
+}
+
+/// What computing tokens ahead gains, by what proposes them and how many there are. Its text is a line for each way.
+public struct SpeculationReport: Codable, Sendable, Hashable {
+    /// Prompts that were tried.
+    public var prompts: Int
+    /// By way; the first one is `off`.
+    public var ways: [SpeculationWay]
+    /// The fastest way.
+    public var best: SpeculationWay?
+    /// The report as text.
+    public var text: String
+
+    /// Of its fields.
+    public init(prompts: Int, ways: [SpeculationWay], best: SpeculationWay?, text: String) {
+        self.prompts = prompts
+        self.ways = ways
+        self.best = best
+        self.text = text
+    }
+}
+
 /// A token with its log-probability.
 public struct TokenLogprob: Codable, Sendable, Hashable {
     /// Its id.
@@ -3869,6 +3922,19 @@ public enum Memory: String, Codable, Sendable, Hashable, CaseIterable {
     case resident
 }
 
+/// Whether tokens are computed ahead.
+public enum Speculate: String, Codable, Sendable, Hashable, CaseIterable {
+    /// Where it pays, by times and acceptances that are measured meanwhile: what texts repeat is proposed, or what a
+    /// draft model says, and kept while it is what the model would have written.
+    case auto
+    /// The same with what texts repeat alone: the session's own, and others.
+    case ngram
+    /// The same with a draft model alone, which must be loaded.
+    case draftModel = "draft_model"
+    /// One token after the other.
+    case off
+}
+
 /// Why a generation ended.
 public enum FinishReason: String, Codable, Sendable, Hashable, CaseIterable {
     /// The model produced an end-of-sequence token, or nothing may follow by the constraint.
@@ -4085,19 +4151,6 @@ public enum Precision: String, Codable, Sendable, Hashable, CaseIterable {
     /// of itself, but for what enters the head. CPUs that multiply BF16 (AVX-512 BF16) need about half the time for the
     /// products of a prompt. Other engines compute as in `Fast`.
     case bf16
-}
-
-/// Whether tokens are computed ahead.
-public enum Speculate: String, Codable, Sendable, Hashable, CaseIterable {
-    /// Where it pays, by times and acceptances that are measured meanwhile: what texts repeat is proposed, or what a
-    /// draft model says, and kept while it is what the model would have written.
-    case auto
-    /// The same with what texts repeat alone: the session's own, and others.
-    case ngram
-    /// The same with a draft model alone, which must be loaded.
-    case draftModel = "draft_model"
-    /// One token after the other.
-    case off
 }
 
 /// How much a model is to reason: whether at all, or an effort.

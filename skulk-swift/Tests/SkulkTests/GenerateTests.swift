@@ -35,6 +35,22 @@ import Testing
         #expect(timings.draftedTokens <= 3 * timings.draftSteps && timings.draftGain > 0)
     }
 
+    @Test func aDraftModelChangesNoText() async throws {
+        let path = checkpoints[1]
+        let model = try await Model.load(path, options: .init(threads: 1, draftModel: path))
+        #expect(try model.memory.draftModel?.layers == model.stages[0].layers)
+        let plain = GenerateOptions(maxTokens: 40, speculate: .off, ignoreEos: true)
+        let alone = try await model.generate(prompt, options: plain).output()
+        let drafting = GenerateOptions(maxTokens: 40, speculate: .draftModel, draftTokens: 3, ignoreEos: true)
+        let ahead = try await model.generate(prompt, options: drafting).output()
+        #expect(ahead.ids == alone.ids && ahead.finish.warnings.isEmpty)
+        #expect(ahead.finish.timings.acceptedTokens == ahead.finish.timings.draftedTokens)
+        let report = try await model.tuneSpeculation([prompt], options: .init(maxTokens: 12, ignoreEos: true))
+        #expect(report.ways.count == 12 && "\(report)".contains("draft_model, 8 a step"))
+        #expect(try #require(report.best).gain == report.ways.map(\.gain).max())
+        await #expect(throws: SkulkError.self) { try await model.tuneSpeculation([String]()) }
+    }
+
     @Test(arguments: checkpoints) func greedyTokensAreTheReference(path: String) async throws {
         let text = try String(contentsOfFile: path + "/reference.json", encoding: .utf8)
         let prompts = try #require(try object(text)["prompts"] as? [[String: Any]])

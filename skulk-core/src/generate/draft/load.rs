@@ -24,21 +24,23 @@ pub(in crate::generate) struct Drafting {
     context: usize,
     rows: usize,
     kv: KvTypes,
+    /// Sessions at a time.
+    sessions: usize,
 }
 
 impl Drafting {
-    /// Opens the checkpoint there, to draft in steps of so many rows for sessions of so many tokens.
+    /// Opens the checkpoint there, to draft for so many sessions of so many tokens, in steps of so many rows.
     pub(in crate::generate) fn open(
         path: &Path,
         options: &LoadOptions,
-        [context, rows]: [usize; 2],
+        [context, rows, sessions]: [usize; 3],
         kv: KvTypes,
     ) -> Result<Self> {
         let checkpoint = open_checkpoint(path).map_err(named)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).map_err(named)?);
         let tokenizer = Building::start(&*checkpoint, &options.cancel).map_err(named)?;
         let context = context.min(arch.context_length);
-        Ok(Self { path: path.to_owned(), checkpoint, arch, tokenizer, context, rows, kv })
+        Ok(Self { path: path.to_owned(), checkpoint, arch, tokenizer, context, rows, kv, sessions })
     }
 
     /// Loads it on this engine.
@@ -50,7 +52,8 @@ impl Drafting {
     ) -> Result<(Box<dyn Shard>, StageInfo)> {
         let layers = 0..self.arch.n_layers();
         let spec = ShardSpec::new(Arc::clone(&self.arch), layers, self.context, self.rows, self.kv);
-        load_stage((engine, None), engines, spec.map_err(named)?, &*self.checkpoint, cx).map_err(named)
+        load_stage((engine, Some(self.sessions)), engines, spec.map_err(named)?, &*self.checkpoint, cx)
+            .map_err(named)
     }
 
     /// Makes it draft for a model with this tokenizer, and tokens below `vocab_size`.
@@ -85,5 +88,8 @@ impl Drafting {
 
 /// The error with what it is about.
 fn named(error: Error) -> Error {
-    error.with("field", "draft_model")
+    match error.kind() {
+        ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => error,
+        _ => error.with("field", "draft_model"),
+    }
 }

@@ -42,6 +42,8 @@ pub(super) struct Proposal<'a> {
     /// The same of a second model's, where that may draft; and how many it may.
     pub(super) model: Option<f64>,
     pub(super) most: usize,
+    /// Tokens that may come in all.
+    pub(super) left: usize,
     /// They are computed whether or not that pays.
     pub(super) always: bool,
 }
@@ -89,6 +91,7 @@ pub(super) struct Drafter {
     own: Ngrams,
     others: Option<Arc<Ngrams>>,
     second: Option<Arc<Second>>,
+    speculate: Speculate,
     /// So many in every step.
     always: Option<usize>,
     acceptance: Acceptance,
@@ -119,6 +122,7 @@ impl Drafter {
             own: Ngrams::default(),
             others: quoted.of(&options.draft_texts, tokenizer)?,
             second: second.cloned(),
+            speculate: options.speculate,
             always: options.draft_tokens,
             acceptance,
             last: None,
@@ -148,6 +152,13 @@ impl Drafter {
         self.last = Some(source);
         let (tokens, chance) = (ngrams.followed(found, most), self.acceptance.chance(source));
         Proposal { tokens, chance, ..proposal }
+    }
+
+    /// Lets this model draft from now on, if one shall; false where one shall alone and there is none.
+    pub(super) fn turn_to(&mut self, second: Option<&Arc<Second>>) -> bool {
+        let model = matches!(self.speculate, Speculate::Auto | Speculate::DraftModel);
+        self.second = second.filter(|second| model && second.check().is_ok()).cloned();
+        self.second.is_some() || self.speculate != Speculate::DraftModel
     }
 
     /// Whether a second model drafts, too.

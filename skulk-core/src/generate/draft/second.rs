@@ -104,6 +104,8 @@ pub(in crate::generate) struct Beside {
     /// Tokens of the session that it has computed, and its own behind them.
     known: usize,
     own: Vec<TokenId>,
+    /// It has tokens that the model does not know, or there was no memory.
+    hopeless: bool,
 }
 
 /// A sequence, which ends when it is dropped.
@@ -115,15 +117,32 @@ impl Drop for Own {
     }
 }
 
+/// Tokens that it has not seen of a session, mostly.
+const FEW: usize = 2;
+
 /// The model as steps use it.
 pub(in crate::generate) struct Draft {
     pub(in crate::generate) shared: Arc<Second>,
     times: Times,
+    /// Seconds of a row that it has not seen, where there are many.
+    row: f64,
     // Used again for every step.
     at: Vec<At>,
     segments: Vec<Segment>,
     tokens: Vec<TokenId>,
     replies: [Reply; 2],
+}
+
+/// The likeliest token behind a segment's row.
+fn likeliest(reply: &Reply, segment: usize) -> Option<TokenId> {
+    let found = reply.logits(segment);
+    if let Some(ids) = found.row_ids(0) {
+        return ids.first().copied();
+    }
+    // Engines may give all where few would do.
+    let all = found.row(0)?.iter().zip(0..);
+    let best = all.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    best.map(|(_, id)| TokenId(id))
 }
 
 /// A session in a step.
@@ -143,12 +162,21 @@ struct At {
 impl Draft {
     pub(in crate::generate) fn new(shared: Arc<Second>) -> Self {
         let (at, segments, tokens) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shared, times: Times::default(), at, segments, tokens, replies: Default::default() }
+        Self { shared, times: Times::default(), row: 0.0, at, segments, tokens, replies: Default::default() }
     }
 
     /// Seconds of one token for each of so many sessions; 0 while that is not known.
     pub(in crate::generate) fn seconds(&self, sessions: usize) -> f64 {
         self.times.of(sessions).unwrap_or_default()
+    }
+
+    /// How long it takes until it can draft behind a history, beyond a token or two; `None` where it cannot.
+    pub(in crate::generate) fn wait(&self, beside: &Beside, history: &[TokenId]) -> Option<f64> {
+        if beside.hopeless || history.len() >= self.shared.context {
+            return None;
+        }
+        let unseen = history.len().saturating_sub(beside.known);
+        Some(if unseen > FEW { unseen as f64 * self.row } else { 0.0 })
     }
 
     /// Begins a step.
@@ -169,7 +197,7 @@ impl Draft {
     ) -> Result<()> {
         let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
         let Some(sure) = history.len().checked_sub(1) else { return Ok(()) };
-        let Beside { seq, known, own } = beside;
+        let Beside { seq, known, own, .. } = beside;
         let seq = match seq {
             None => {
                 let (new, found) = stages.open(&history[..sure])?;
@@ -189,11 +217,16 @@ impl Draft {
         let room = rows.saturating_sub(self.tokens.len());
         let n = (history.len() - *known).min(room);
         let depth = depth.min(context.saturating_sub(history.len())).min(MOST);
-        if n == 0 || depth == 0 || stages.reserve(seq, *known + n + depth).is_err() {
+        if n == 0 || depth == 0 {
+            return Ok(());
+        }
+        if stages.reserve(seq, *known + n + depth).is_err() {
+            beside.hopeless = true;
             return Ok(());
         }
         let (segment, end) = (Segment::new(seq, *known, n), *known + n);
         if history[*known..end].iter().any(|token| token.0 as usize >= *vocab_size) {
+            beside.hopeless = true;
             return Ok(());
         }
         let whole = end == history.len();
@@ -214,9 +247,10 @@ impl Draft {
         let start = Instant::now();
         self.step(cancel)?;
         let (rows, taken) = (self.tokens.len(), start.elapsed().as_secs_f64());
-        let much = rows > 2 * self.segments.len();
-        if !much {
-            self.times.note(rows, taken);
+        let much = rows > FEW * self.segments.len();
+        match much {
+            true => self.row = taken / rows as f64,
+            false => self.times.note(rows, taken),
         }
         while self.choose()? {
             let start = Instant::now();
@@ -233,9 +267,8 @@ impl Draft {
         self.tokens.clear();
         for at in &mut self.at {
             let Some(segment) = at.segment.take() else { continue };
-            let likeliest = self.replies[0].logits(segment).row_ids(0).and_then(|ids| ids.first().copied());
             let none = || Error::new(ErrorKind::Internal, "the draft model gave no logits");
-            let token = likeliest.ok_or_else(none)?;
+            let token = likeliest(&self.replies[0], segment).ok_or_else(none)?;
             if token.0 as usize >= *vocab_size {
                 continue;
             }

@@ -26,8 +26,8 @@ pub(super) struct Room {
 /// Rows of prompts that a step has at least beside sessions that decode, where there are so many.
 const LEAST: usize = 32;
 
-/// Chooses rows of candidates; `first` is the turn's number, by which those that decode take turns where there are too
-/// many. `chosen` takes their numbers and rows.
+/// Chooses rows of candidates; `first` is the step's number, by which those that decode take turns where there are too
+/// many: each is the first one now and then. `chosen` takes their numbers and rows.
 ///
 /// Where somebody decodes, prompts get a quarter of a chunk, so that nobody waits long for his next token. Higher
 /// priorities go first. Among equals short prompts get all they need, and long ones share the rest: a short prompt is
@@ -104,11 +104,32 @@ mod tests {
         let many = [(1, 0); 5];
         let mut seen = [0; 5];
         for step in 0..5 {
-            let chosen = chosen([2, 2], &many, 2 * step);
+            let chosen = chosen([2, 2], &many, step);
             assert_eq!(chosen.len(), 2);
             chosen.iter().for_each(|(at, _)| seen[*at] += 1);
         }
         assert_eq!(seen, [2; 5]);
+    }
+
+    /// However many rows the others have, none waits for ever.
+    #[test]
+    fn who_decodes_several_rows_has_turns() {
+        for (rows, pending) in [(16, vec![1, 1, 15]), (3, vec![1, 1, 1, 1, 3]), (20, vec![19, 1, 20])] {
+            let mut seen = vec![0; pending.len()];
+            for step in 0..5 * pending.len() {
+                let of = |(at, &pending): (usize, &usize)| {
+                    let decodes = true;
+                    Candidate { at, pending, decodes, most: 1000, priority: 0 }
+                };
+                let mut candidates: Vec<_> = pending.iter().enumerate().map(of).collect();
+                candidates.push(Candidate { at: 9, pending: 50, decodes: false, most: 1000, priority: 0 });
+                let mut chosen = Vec::new();
+                share(Room { rows, chunk: rows }, &mut candidates, step, &mut chosen);
+                assert!(chosen.iter().map(|(_, rows)| rows).sum::<usize>() <= rows);
+                chosen.iter().filter(|(at, _)| *at < 9).for_each(|(at, _)| seen[*at] += 1);
+            }
+            assert!(seen.iter().all(|seen| *seen >= 5), "{rows}, {pending:?}: {seen:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::WhenFull;
-use crate::generate::draft::{Beside, Chance, Draft, Gate, Second};
+use crate::generate::draft::{Beside, Chance, Draft, Gate, MOST, Second};
 use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
 use crate::ids::TokenId;
@@ -66,8 +66,10 @@ pub(super) struct Worker {
     step: CancelToken,
     /// What tokens ahead cost and give.
     gate: Gate,
-    /// The model that drafts.
+    /// The model that drafts, and what is said of it once it does no more.
     draft: Option<Draft>,
+    second: Option<Arc<Second>>,
+    warning: Option<String>,
     // Used again for every step.
     candidates: Vec<Candidate>,
     chosen: Vec<(usize, usize)>,
@@ -131,7 +133,9 @@ impl Worker {
             steps: 0,
             step: CancelToken::new(),
             gate: Gate::default(),
-            draft: second.map(Draft::new),
+            draft: second.clone().map(Draft::new),
+            second,
+            warning: None,
             candidates: Vec::new(),
             chosen: Vec::new(),
             parts: Vec::new(),
@@ -170,6 +174,9 @@ impl Worker {
     /// Ends all jobs after a panic of this library's own, so that nobody waits for it forever.
     fn lose_all(&mut self) -> bool {
         let error = || Error::new(ErrorKind::Internal, "the model's thread panicked");
+        if self.draft.is_none() {
+            self.lose_draft(&error());
+        }
         (0..self.running.len()).for_each(|at| self.fail(at, error()));
         self.end_over();
         for Waiting { place, on_cancel, .. } in std::mem::take(&mut self.waiting) {
@@ -286,6 +293,9 @@ impl Worker {
             };
             match self.begin(&mut job, begun) {
                 Ok(()) => {
+                    if let Some(warning) = &self.warning {
+                        job.ask.warn(warning);
+                    }
                     let (reserved, again, starved, over) = (0, 0, false, None);
                     self.running.push(Running {
                         job,
@@ -361,14 +371,16 @@ impl Worker {
                 let pending = state.history.len() - state.held.len();
                 let (most, priority) = (ask.most_rows(), running.job.priority);
                 // Only rows of which the last alone is wanted are like a token that follows.
-                let decodes = pending == 1 + running.again && most > 0;
+                // What is much is computed in pieces.
+                let few = pending <= self.limits.rows.min(2 * MOST + 1);
+                let decodes = pending == 1 + running.again && few && most > 0;
                 self.candidates.push(Candidate { at, pending, decodes, most, priority });
             }
         }
         let room = Room { rows: self.limits.rows, chunk: self.limits.chunk };
         let mut chosen = std::mem::take(&mut self.chosen);
         share(room, &mut self.candidates, self.steps, &mut chosen);
-        self.steps = self.steps.wrapping_add(chosen.len());
+        self.steps = self.steps.wrapping_add(1);
         chosen.retain(|(at, rows)| self.reserve(*at, *rows));
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
@@ -429,14 +441,14 @@ impl Worker {
     fn rewind(&mut self, chosen: &[Part]) {
         for Part { at, .. } in chosen {
             // Pages behind what it has computed go back, too.
-            (self.running[*at].reserved, self.running[*at].again) = (0, 0);
+            self.running[*at].reserved = 0;
             let mut state = self.running[*at].job.turn.shared.state();
             let State { held, seq, .. } = &mut *state;
             let kept = seq.ok_or_else(no_sequence).and_then(|seq| self.stages.truncate(seq, held.len()));
-            if let Ok(kept) = kept {
-                held.truncate(kept);
-            }
+            let lost = kept.as_ref().map_or(0, |kept| held.len() - kept);
+            held.truncate(held.len() - lost);
             drop(state);
+            self.running[*at].again += lost;
             if let Err(error) = kept {
                 self.fail(*at, error);
             }
@@ -498,7 +510,9 @@ impl Worker {
                 Ok(Ok(Taken::GoesOn)) => None,
                 Ok(Ok(Taken::Again)) => {
                     // What was right is not computed again but for the last, whose row it is about.
-                    held.truncate(if right > 0 { held.len() - 1 } else { start });
+                    let sure = if right > 0 { held.len() - 1 } else { start };
+                    *again = if right > 0 { 0 } else { rows - 1 };
+                    held.truncate(sure);
                     None
                 }
                 Ok(result) => Some(result.map(drop)),
@@ -513,7 +527,7 @@ impl Worker {
                 *reserved = 0;
                 match self.stages.truncate(seq, held.len()) {
                     Ok(kept) => {
-                        *again = held.len() - kept;
+                        *again += held.len() - kept;
                         held.truncate(kept);
                     }
                     Err(error) => {

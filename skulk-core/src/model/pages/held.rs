@@ -5,6 +5,7 @@
 //! states can be shared. Those at borders of blocks are found by the tokens up to there, as pages are.
 
 use super::{Pages, Sequence, Store};
+use crate::arch::STATES_HELD;
 use crate::engine::Segment;
 use crate::engine::backend::{PAGE, Run};
 use crate::error::{Error, ErrorKind, Result};
@@ -108,8 +109,11 @@ impl Pages {
     /// The states of a sequence of another one's first `len` positions.
     pub(super) fn branch_states(&mut self, from: &Sequence, group: usize, len: usize) -> States {
         let mut states = States::with_room();
-        let before = from.states.held.iter().filter(|held| held.at < len && held.mark != Mark::No);
-        states.held.extend(before);
+        let sure = from.states.held.iter().any(|held| held.at == len && held.mark == Mark::Sure);
+        // Where another shard has no state there, all of them go back to where the step began.
+        let last = from.states.held.iter().map(|held| held.at).filter(|at| sure && *at < len).max();
+        let stays = |held: &&Held| held.at < len && (held.mark != Mark::No || Some(held.at) == last);
+        states.held.extend(from.states.held.iter().filter(stays));
         if let Some(page) = self.state(from, group, len).filter(|_| len > 0) {
             let own = from.states.held.iter().find(|held| held.at == len);
             states.held.push(own.copied().unwrap_or(Held { at: len, page, mark: Mark::Text }));
@@ -128,12 +132,13 @@ impl Pages {
     }
 
     /// Takes what steps up to position `end` write: as one state is read, another one, and a third where a border on the
-    /// way keeps one.
+    /// way keeps one and memory is not tight.
     pub(super) fn reserve_states(
         &mut self,
         sequence: &mut Sequence,
         group: usize,
         end: usize,
+        tight: bool,
         store: &mut dyn Store,
     ) -> Result<()> {
         if let Some(pending) = sequence.states.pending.take() {
@@ -144,13 +149,35 @@ impl Pages {
         }
         let own = |held: &&Held| held.mark != Mark::Text && self.is_own(group, held.page);
         let own = sequence.states.held.iter().filter(own).count() + sequence.states.spare.len();
-        let goes_back = sequence.states.held.iter().any(|held| held.mark == Mark::Sure);
-        let wanted = if goes_back || end / PAGE > sequence.len / PAGE { 3 } else { 2 };
+        let wanted = match sequence.states.spare.is_empty() {
+            true if tight => own + 1,
+            false if tight => own,
+            _ if end / PAGE > sequence.len / PAGE => 3,
+            _ => 2,
+        };
         for _ in own..wanted {
             let page = self.take(group, store)?;
             sequence.states.spare.push(page);
         }
         Ok(())
+    }
+
+    /// Gives up a state that the sequence can do without, which only makes going back cheaper; false when there is none.
+    pub(super) fn spare_state(&mut self, sequence: &mut Sequence, store: &mut dyn Store) -> bool {
+        let Some(group) = self.states() else { return false };
+        let len = sequence.len;
+        let States { held, spare, .. } = &mut sequence.states;
+        let page = if spare.len() > 1 {
+            spare.pop()
+        } else {
+            let marks = [Mark::No, Mark::Sure, Mark::Passed, Mark::Text];
+            let of = |mark: Mark| held.iter().position(|held| held.at != len && held.mark == mark);
+            marks.into_iter().find_map(of).map(|at| held.remove(at).page)
+        };
+        page.is_some_and(|page| {
+            self.give_up(group, page, store);
+            true
+        })
     }
 
     fn is_own(&self, group: usize, page: u32) -> bool {
@@ -177,15 +204,18 @@ impl Pages {
         };
         let Segment { rows, drafted, .. } = *segment;
         let (len, end) = (sequence.len, sequence.len + rows);
-        let (at, mark) =
-            if drafted > 0 { (end - drafted.min(rows), Mark::Sure) } else { (end / PAGE * PAGE, Mark::No) };
+        let (sure, border) = (end - drafted.min(rows), (len / PAGE + 1) * PAGE);
+        let (at, mark) = match drafted {
+            0 => (end / PAGE * PAGE, Mark::No),
+            // A border keeps its state, from which what is sure is computed again if need be.
+            _ if border <= sure => (border, Mark::No),
+            _ => (sure, Mark::Sure),
+        };
         // One more where there is memory for it; else what comes back is computed from further on.
         let mark = (at > len && at < end).then(|| {
-            let mut own = || {
-                let spare = sequence.states.spare.pop();
-                spare.or_else(|| self.recycle(sequence, group, &[Mark::No, Mark::Sure]))
-            };
-            let own = if drafted > 0 { own() } else { None };
+            let own = sequence.states.spare.pop();
+            let again = own.is_none() && drafted > 0;
+            let own = if again { self.recycle(sequence, group, &[Mark::No, Mark::Sure]) } else { own };
             own.or_else(|| self.take(group, store).ok()).map(|page| Held { at, page, mark })
         });
         let mark = mark.flatten();
@@ -226,10 +256,11 @@ impl Pages {
     ) {
         let at = (sequence.blocks.len() + 1) * PAGE;
         let Some(held) = sequence.states.held.iter_mut().find(|held| held.at == at) else { return };
+        // Another one may be found already, and be gone before this one is.
+        held.mark = if single { Mark::Passed } else { Mark::Text };
         if self.chain.page(node, group).is_none() {
             self.chain.label(node, group, held.page);
             self.groups[group].pages[held.page as usize].label = Some(node);
-            held.mark = if single { Mark::Passed } else { Mark::Text };
         }
     }
 
@@ -262,6 +293,15 @@ impl Pages {
                 self.unlabel(group, held.page);
                 sequence.states.spare.push(held.page);
             }
+        }
+        let States { held, .. } = &sequence.states;
+        let goes_back = held.iter().any(|held| held.mark == Mark::Sure);
+        let most = STATES_HELD as usize - usize::from(!goes_back);
+        let room = most.saturating_sub(held.len());
+        while sequence.states.spare.len() > room
+            && let Some(page) = sequence.states.spare.pop()
+        {
+            self.give_up(group, page, store);
         }
     }
 

@@ -18,8 +18,16 @@ const LEAST_GAIN: f64 = 1.05;
 /// Of this library's engines.
 fn of_this_library(problem: &Problem<'_>) -> Speculation {
     let what = "what followed when the text read the same is computed ahead where that pays, as is measured meanwhile";
-    let declared = problem.card.runtime.as_ref().is_some_and(drafts);
-    let beside = if declared { "; what drafts by the card is not loaded" } else { "" };
+    let runtime = problem.card.runtime.as_ref();
+    let smaller =
+        runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftSimple));
+    let beside = match runtime.is_some_and(drafts) {
+        _ if smaller => {
+            "; the card's draft model is loaded where an option of loading names it, which is not counted"
+        }
+        true => "; what drafts by the card is not loaded",
+        false => "",
+    };
     Speculation { on: true, reason: format!("{what}{beside}") }
 }
 

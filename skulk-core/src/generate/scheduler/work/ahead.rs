@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Part, Worker};
+use super::{Part, Running, Worker};
 use crate::engine::{Logits, PAGE_TOKENS};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Step};
+
+/// Tokens that a text is taken to have, at most, where more may come.
+const AHEAD: usize = 256;
 
 impl Worker {
     /// Adds drafted tokens to the parts of sessions that decode, where that pays or is asked for. Says, too, how long a
@@ -22,26 +25,37 @@ impl Worker {
         let mut room = self.limits.rows.saturating_sub(rows);
         let mut of_all = MOST_OF_ALL;
         for (number, part) in parts.iter_mut().enumerate() {
-            let job = &mut self.running[part.at].job;
+            let Running { job, beside, .. } = &mut self.running[part.at];
             let state = job.turn.shared.state();
             part.of_all = job.ask.wants().0 == Logits::All;
             let most = if part.of_all { MOST_OF_ALL } else { MOST };
             // Without memory for the state before them, what is computed again grows by each step with drafts.
             let most = if part.rows > MOST { 0 } else { most };
             let most = most.min(self.limits.context.saturating_sub(state.history.len()));
+            // States are kept at borders, where a step ends.
+            let border = PAGE_TOKENS - (state.held.len() + part.rows) % PAGE_TOKENS;
+            let most = if recurrent { most.min(border) } else { most };
             let proposal = job.ask.draft(&state.history, most);
             let first = self.drafts.len();
             self.drafts.extend_from_slice(proposal.tokens);
             part.drafted = first..first;
             let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(proposal.tokens.len());
-            let model = proposal.model.filter(|_| self.draft.is_some());
-            let model = model.map(|chance| Chance::chain(chance, recurrent, row).take(proposal.most));
-            let rate = |chances| self.gate.rate(part.rows - 1, chances);
+            let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state.history));
+            let model = proposal.model.zip(wait);
+            let model =
+                model.map(|(chance, wait)| (Chance::chain(chance, recurrent, row).take(proposal.most), wait));
             part.by_model = match &model {
                 None => false,
                 Some(_) if proposal.always => proposal.tokens.is_empty(),
-                Some(model) => rate(model.clone()) > rate(texts.clone()),
+                Some((model, wait)) => {
+                    let rate =
+                        |chances: &mut dyn Iterator<Item = Chance>| self.gate.rate(part.rows - 1, chances);
+                    let (model, texts) = (rate(&mut model.clone()), rate(&mut texts.clone()));
+                    // What it has not seen yet must be won back by what is left of the text.
+                    model > texts && proposal.left.min(AHEAD) as f64 * (1.0 / texts - 1.0 / model) >= *wait
+                }
             };
+            let model = model.map(|(model, _)| model);
             let chances = model.filter(|_| part.by_model).unwrap_or(texts);
             if proposal.always {
                 step.own = false;
@@ -98,14 +112,20 @@ impl Worker {
         }
         draft.end();
         match &found {
-            Err(error) if error.kind() != ErrorKind::Cancelled && !error.is_full() => {
-                draft.shared.fail(error.to_string());
-                let warning = format!("the draft model failed and drafts no more: {error}");
-                self.running.iter_mut().for_each(|running| running.job.ask.warn(&warning));
-            }
+            Err(error) if error.kind() != ErrorKind::Cancelled && !error.is_full() => self.lose_draft(error),
             _ => self.draft = Some(draft),
         }
         found.unwrap_or_default()
+    }
+
+    /// Notes that the second model drafts no more.
+    pub(super) fn lose_draft(&mut self, error: &Error) {
+        let Some(second) = &self.second else { return };
+        second.fail(error.to_string());
+        let warning = format!("the draft model failed and drafts no more: {error}");
+        self.running.iter_mut().for_each(|running| running.job.ask.warn(&warning));
+        // Those that began before and wait are told when it is their turn.
+        self.warning.get_or_insert(warning);
     }
 
     fn run_model(&mut self, draft: &mut Draft, parts: &[Part]) -> Result<Duration> {
