@@ -1076,7 +1076,7 @@ export interface ModelMemory {
   kvCacheBytes: number;
   /** By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers. */
   deviceBytes: Record<string, number>;
-  /** The draft model, which the above is without. */
+  /** The draft model, which the above is without; its keys and values are those of one session. */
   draftModel: Stage | null;
   /** What the plan counted for the devices of this machine; `null`: the placement was not planned. */
   planned: Bytes | null;
@@ -1616,7 +1616,8 @@ export interface LoadOptions {
   chatTemplate?: string | null;
   /**
    * The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
-   * stage, with keys and values of its own for as many sessions, which plans do not count.
+   * stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
+   * Plans do not count it.
    */
   draftModel?: string | null;
 }

@@ -2539,7 +2539,7 @@ class ModelMemory:
     device_bytes: dict[str, int]
     """By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers."""
     draft_model: Stage | None
-    """The draft model, which the above is without."""
+    """The draft model, which the above is without; its keys and values are those of one session."""
     planned: Bytes | None
     """What the plan counted for the devices of this machine; ``None``: the placement was not planned."""
     process_bytes: int | None

@@ -94,7 +94,8 @@ class LoadOptions(TypedDict, total=False):
       says.
     - ``chat_template``: The chat template, instead of those of the checkpoint.
     - ``draft_model``: The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on
-      the engine of the last stage, with keys and values of its own for as many sessions, which plans do not count.
+      the engine of the last stage, with its options, a budget among them; its keys and values are for as many
+      sessions, beside ``kv_memory``. Plans do not count it.
     """
 
     stages: int | None

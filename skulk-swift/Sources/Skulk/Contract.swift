@@ -1986,7 +1986,7 @@ public struct ModelMemory: Codable, Sendable, Hashable {
     public var kvCacheBytes: Int
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     public var deviceBytes: [String: Int]
-    /// The draft model, which the above is without.
+    /// The draft model, which the above is without; its keys and values are those of one session.
     public var draftModel: Stage?
     /// What the plan counted for the devices of this machine; `nil`: the placement was not planned.
     public var planned: Bytes?
@@ -2820,7 +2820,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     /// The chat template, instead of those of the checkpoint.
     public var chatTemplate: String?
     /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the
-    /// last stage, with keys and values of its own for as many sessions, which plans do not count.
+    /// last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
+    /// `kv_memory`. Plans do not count it.
     public var draftModel: String?
 
     /// Of its fields.
