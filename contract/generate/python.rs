@@ -123,7 +123,7 @@ fn options(classes: &[Class]) -> String {
     format!(
         "\"\"\"What may be asked for? Keyword arguments of functions and methods, as dictionaries.\n\n\
          Written by ``cargo run -p skulk-contract-generate`` from the library's own declarations.\n\"\"\"\n\n\
-         from __future__ import annotations\n\nfrom collections.abc import Callable, Iterable, Mapping\n\
+         from __future__ import annotations\n\nfrom collections.abc import Callable, Iterable, Mapping\nfrom os import PathLike\n\
          from typing import Any, Literal, TypedDict\n\nfrom ._contract import Inventory, ModelCard\n\n__all__ = [\n{}]\n\n\
          Ranges = range | Iterable[range | tuple[int, int]]\n\
          \"\"\"A range, several, or pairs of the first number and the one behind the last.\"\"\"\n\
@@ -136,6 +136,7 @@ fn options(classes: &[Class]) -> String {
 /// What hosts may give for a field.
 fn given(class: &Class, field: &Field, kind: &Kind) -> String {
     match kind {
+        Kind::Path => "str | PathLike[str]".to_owned(),
         Kind::List(_) if field.key == "tools" => "Tools".to_owned(),
         Kind::List(item) if matches!(**item, Kind::Range) => "Ranges".to_owned(),
         Kind::List(item) | Kind::Set(item) => format!("Iterable[{}]", given(class, field, item)),

@@ -292,6 +292,35 @@ impl Leaf for Address {
     }
 }
 
+/// Where a file or a folder is.
+#[derive(Debug)]
+pub struct FilePath(pub std::path::PathBuf);
+
+impl Leaf for FilePath {
+    fn expected() -> String {
+        "a path".to_owned()
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str().map(|path| Self(path.into()))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for FilePath {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FilePath".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "path" })
+    }
+}
+
 #[cfg(feature = "schema")]
 impl schemars::JsonSchema for Address {
     fn schema_name() -> std::borrow::Cow<'static, str> {

@@ -21,7 +21,7 @@ use skulk::{
 
 use crate::by_hand::{PlacementRules, PlanRequest};
 use crate::form::{self, constrain};
-use crate::given::{Address, Given, Object};
+use crate::given::{Address, FilePath, Given, Object};
 pub use crate::given::{Card, Spelling};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
@@ -151,7 +151,7 @@ options! {
         /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
         /// stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
         /// Plans do not count it.
-        draft_model: String => options.draft_model = Some(draft_model.into()),
+        draft_model: FilePath => options.draft_model = Some(draft_model.0),
     }
 }
 

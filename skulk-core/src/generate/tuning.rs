@@ -140,23 +140,23 @@ impl Model {
         }
         options.validate(self.arch(), self.inner.second.as_deref())?;
         let ways = self.ways(options.speculate);
-        let mut found = vec![[Sums::default(); ROUNDS]; ways.len()];
+        let mut found = vec![Vec::with_capacity(ROUNDS); ways.len()];
         for round in 0..ROUNDS {
             // Each way is the first of a round once, or nearly so.
             for at in (0..ways.len()).map(|at| (at + round * ways.len() / ROUNDS) % ways.len()) {
-                found[at][round] = self.try_way(&prompts, options, ways[at])?;
+                found[at].push(self.try_way(&prompts, options, ways[at])?);
             }
         }
         let rates = found.iter().map(|rounds| {
-            let mut rates = rounds.map(|sums| sums.rate());
+            let mut rates: Vec<f64> = rounds.iter().map(Sums::rate).collect();
             rates.sort_unstable_by(f64::total_cmp);
-            rates[ROUNDS / 2]
+            rates.get(ROUNDS / 2).copied().unwrap_or_default()
         });
         let rates: Vec<f64> = rates.collect();
         let plain = rates.first().copied().unwrap_or_default();
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         let gain = |rate: f64| if plain > 0.0 { rate / plain } else { 1.0 };
-        let way = |((&(speculate, draft_tokens), sums), rate): ((&_, &[Sums; ROUNDS]), f64)| {
+        let way = |((&(speculate, draft_tokens), sums), rate): ((&_, &Vec<Sums>), f64)| {
             let all = |count: fn(&Sums) -> usize| sums.iter().map(count).sum::<usize>() as f64;
             SpeculationWay {
                 speculate,

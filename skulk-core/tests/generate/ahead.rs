@@ -372,7 +372,7 @@ fn a_draft_model_that_fails_is_left_out() {
 #[test]
 fn models_that_cannot_draft_are_errors() {
     let load = |draft: std::path::PathBuf| {
-        Model::open(path("llama"), &one_thread().draft_model(draft)).err().expect("it was taken")
+        Model::open(path("llama"), &one_thread().draft_model(draft)).expect_err("it was taken")
     };
     let about = |error: &skulk::Error| {
         error.context().iter().any(|(key, value)| *key == "field" && value == "draft_model")

@@ -6,6 +6,7 @@ Written by ``cargo run -p skulk-contract-generate`` from the library's own decla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from typing import Any, Literal, TypedDict
 
 from ._contract import Inventory, ModelCard
@@ -126,7 +127,7 @@ class LoadOptions(TypedDict, total=False):
     screen_head: bool | None
     card: ModelCard | None
     chat_template: str | None
-    draft_model: str | None
+    draft_model: str | PathLike[str] | None
 
 
 class ServeOptions(TypedDict, total=False):
