@@ -1772,6 +1772,11 @@ public protocol RawModelProtocol: AnyObject, Sendable {
      */
     func session() throws  -> RawSession
     
+    /**
+     * Which way to compute tokens ahead is the fastest, as JSON.
+     */
+    func tuneSpeculation(prompts: [RawPrompt], given: String, cancel: RawCancel) async throws  -> String
+    
 }
 /**
  * What is behind a `Model`.
@@ -2108,6 +2113,25 @@ open func session()throws  -> RawSession  {
             self.uniffiCloneHandle(),uniffiCallStatus
     )
 })
+}
+    
+    /**
+     * Which way to compute tokens ahead is the fastest, as JSON.
+     */
+open func tuneSpeculation(prompts: [RawPrompt], given: String, cancel: RawCancel)async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawmodel_tune_speculation(
+                        self.uniffiCloneHandle(),FfiConverterSequenceTypeRawPrompt.lower(prompts),FfiConverterString.lower(given),FfiConverterTypeRawCancel_lower(cancel)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
 
@@ -5274,6 +5298,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_session() != 19616) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawmodel_tune_speculation() != 7132) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawplacement_card() != 13793) {

@@ -509,6 +509,11 @@ uint64_t uniffi_skulk_swift_fn_method_rawmodel_restore(uint64_t ptr, RustBuffer 
 uint64_t uniffi_skulk_swift_fn_method_rawmodel_session(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_TUNE_SPECULATION
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_TUNE_SPECULATION
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_tune_speculation(uint64_t ptr, RustBuffer prompts, RustBuffer given, uint64_t cancel
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWPLACEMENT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWPLACEMENT
 uint64_t uniffi_skulk_swift_fn_clone_rawplacement(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -1399,6 +1404,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawmodel_restore(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_SESSION
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_SESSION
 uint16_t uniffi_skulk_swift_checksum_method_rawmodel_session(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_TUNE_SPECULATION
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWMODEL_TUNE_SPECULATION
+uint16_t uniffi_skulk_swift_checksum_method_rawmodel_tune_speculation(void
     
 );
 #endif
