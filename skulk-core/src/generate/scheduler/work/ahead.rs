@@ -21,6 +21,8 @@ impl Worker {
         let mut step = Step { sessions, again, own: true, ..Step::default() };
         // A row of the second model's, which drafts for all together.
         let row = self.draft.as_ref().map_or(0.0, |draft| draft.seconds(sessions) / sessions as f64);
+        // What one of its steps takes is tried with one token, which is no loss of drafts.
+        let tried = row > 0.0;
         let recurrent = self.limits.recurrent;
         let mut room = self.limits.rows.saturating_sub(rows);
         let mut of_all = MOST_OF_ALL;
@@ -42,8 +44,8 @@ impl Worker {
             let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(proposal.tokens.len());
             let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state.history));
             let model = proposal.model.zip(wait);
-            let model =
-                model.map(|(chance, wait)| (Chance::chain(chance, recurrent, row).take(proposal.most), wait));
+            let most = if tried || proposal.always { proposal.most } else { proposal.most.min(1) };
+            let model = model.map(|(chance, wait)| (Chance::chain(chance, recurrent, row).take(most), wait));
             part.by_model = match &model {
                 None => false,
                 Some(_) if proposal.always => proposal.tokens.is_empty(),
@@ -85,6 +87,7 @@ impl Worker {
         let (start, mut beside) = (Instant::now(), Duration::ZERO);
         if parts.iter().any(|part| part.by_model && !part.drafted.is_empty()) {
             beside = self.draft_by_model(parts);
+            beside = if tried { beside } else { start.elapsed() };
             step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
         }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
