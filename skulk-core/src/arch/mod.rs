@@ -267,6 +267,11 @@ impl ArchSpec {
         [names(TensorNames::stream_projection), names(TensorNames::stream_return)]
     }
 
+    /// Whether layers keep states, which do not go back to any position.
+    pub fn has_states(&self) -> bool {
+        self.layers.iter().any(|layer| layer.recurrent().is_some())
+    }
+
     /// Number of decoder layers.
     pub fn n_layers(&self) -> usize {
         self.layers.len()

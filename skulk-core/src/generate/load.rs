@@ -149,7 +149,7 @@ fn assemble(
         _ => None,
     };
     let shards = Arc::new(Stages::new(shards));
-    let recurrent = arch.layers.iter().any(|layer| layer.recurrent().is_some());
+    let recurrent = arch.has_states();
     let when_full = options.when_full;
     let limits = Limits { sessions, rows, chunk: prefill_chunk, when_full, context, recurrent };
     let scheduler = Scheduler::start(Arc::clone(&shards), second.clone(), limits)?;

@@ -58,7 +58,7 @@ impl Second {
         [context, rows, vocab_size]: [usize; 3],
         ends: &[TokenId],
     ) -> Self {
-        let recurrent = arch.layers.iter().any(|layer| layer.recurrent().is_some());
+        let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
         let (ends, failed) = (ends.to_vec(), OnceLock::new());
         Self { stages, info, context, rows, vocab_size, ends, recurrent, usual, failed }
