@@ -152,7 +152,9 @@ impl Tagged {
             (Place::InCall, 1) => return Some(self.call(false, emit)),
             (Place::InCall, _) if self.spec.call_end.is_empty() => return Some(self.call(true, emit)),
             (Place::Key, 0) => {
-                self.key(emit);
+                if let Err(fault) = self.key(emit) {
+                    return Some(Step::fail(fault));
+                }
                 let next = if self.spec.value.is_empty() { Place::Value } else { Place::BeforeValue };
                 self.go(next);
             }
@@ -185,7 +187,7 @@ impl Tagged {
     }
 
     fn name(&mut self, emit: &mut Emitter) -> Result<(), Fault> {
-        let name = attribute(&self.text);
+        let name = attribute(self.spec.call, &self.text).ok_or_else(Fault::no_name)?;
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '{' | '"')) {
             return Err(Fault::no_name());
         }
@@ -206,8 +208,9 @@ impl Tagged {
         Step::Call
     }
 
-    fn key(&mut self, emit: &mut Emitter) {
-        let key = attribute(&self.text).to_owned();
+    fn key(&mut self, emit: &mut Emitter) -> Result<(), Fault> {
+        let none = || Fault::syntax("expected an argument's name, found more");
+        let key = attribute(self.spec.key, &self.text).ok_or_else(none)?.to_owned();
         let tag = &self.text[..];
         let is = |attribute: &str| tag.contains(attribute);
         self.kind = if is("string=\"true\"") || is("type=\"string\"") || is_text(self.spec, &key, emit) {
@@ -218,6 +221,7 @@ impl Tagged {
             Kind::Untyped
         };
         self.key = key;
+        Ok(())
     }
 
     /// What stands before an argument's value.
@@ -300,7 +304,16 @@ fn is_text(spec: &Tags, key: &str, emit: &Emitter) -> bool {
     spec.values != Values::Text && emit.tools.is_text(emit.name(), key)
 }
 
-/// A name, without quotes and what follows them.
-fn attribute(text: &str) -> &str {
-    text.trim().split('"').next().unwrap_or_default()
+/// A name; where a quote is open before it, without the closing one and attributes behind it. `None`: there is something else.
+fn attribute<'a>(before: &str, text: &'a str) -> Option<&'a str> {
+    let text = text.trim();
+    if !before.ends_with('"') {
+        return Some(text);
+    }
+    let (name, rest) = text.split_once('"').unwrap_or((text, ""));
+    let known = |attribute: &str| {
+        let value = attribute.split_once("=\"").filter(|(name, _)| ["string", "type"].contains(name));
+        value.and_then(|(_, value)| value.strip_suffix('"')).is_some_and(|value| value.is_ascii())
+    };
+    rest.split_whitespace().all(known).then_some(name)
 }
