@@ -152,6 +152,10 @@ options! {
         /// stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
         /// Plans do not count it.
         draft_model: FilePath => options.draft_model = Some(draft_model.0),
+        /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and of
+        /// that layer's keys and values for as many sessions, which plans do not count: by default it drafts where neither a
+        /// `draft_model` does nor memory was planned.
+        mtp: bool => options.mtp = Some(mtp),
     }
 }
 

@@ -39,7 +39,7 @@ impl Model {
     /// `progress` is called with the layers loaded so far and their total. `cancel` and Ctrl-C end loading within one
     /// layer.
     #[staticmethod]
-    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_at=(), addresses=None, peer_key=None, peer_roots=None, peer_identity=None, peer_wire='f32', peer_rows_q8k=False, peer_timeout=30.0, ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, card=None, chat_template=None, draft_model=None, progress=None, cancel=None)")]
+    #[pyo3(signature = (path, *, placement=None, progress=None, cancel=None, **options), text_signature = "(path, *, stages=1, engine=None, placement=None, node='local', ffn_at=(), addresses=None, peer_key=None, peer_roots=None, peer_identity=None, peer_wire='f32', peer_rows_q8k=False, peer_timeout=30.0, ffn_on_cpu=False, ffn_budget=None, ffn_top_features=None, device_memory=None, threads=None, context=None, prefill_chunk=256, kv=None, kv_values=None, sessions=16, kv_memory=None, when_full='wait', precision='fast', memory='auto', screen_head=False, card=None, chat_template=None, draft_model=None, mtp=None, progress=None, cancel=None)")]
     fn load(
         py: Python<'_>,
         path: PathBuf,

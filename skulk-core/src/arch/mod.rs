@@ -3,6 +3,7 @@
 //! [`ArchSpec`] holds facts (sizes, windows, norms, names), never code. The decoder reads facts
 //! alone, so a new family is a new way to fill them in.
 
+mod ahead;
 mod attention;
 mod config;
 mod ffn;
@@ -20,6 +21,7 @@ mod step;
 mod streams;
 mod window;
 
+pub use ahead::AheadSpec;
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
 pub(crate) use kept::{CHUNK, PAGE, kept_positions, step_rows};
@@ -70,6 +72,8 @@ pub struct ArchSpec {
     pub final_softcap: Option<f32>,
     /// Rotary embeddings that layers refer to by index.
     pub ropes: Vec<RopeSpec>,
+    /// It is a head for tokens ahead of another model, whose embeddings and output head it uses.
+    pub ahead: Option<AheadSpec>,
     /// One description per layer.
     pub layers: Vec<LayerSpec>,
     /// How the checkpoint spells tensor names.

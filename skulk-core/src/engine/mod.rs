@@ -473,6 +473,24 @@ pub trait Shard: Send + Sync {
         None
     }
 
+    /// Loads a head for tokens ahead of the model whose last shard this is, as
+    /// [`ArchSpec::ahead`] describes it: a shard that takes tokens with the hidden states of the rows before them, which
+    /// this shard gives where the number of its model's layers is [tapped](Batch::taps). Its weights are in the checkpoint
+    /// `head`; embeddings and output head are this shard's, and what it lacks of these is in `model`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArchUnsupported`] where the shard's engine knows no heads; otherwise as [`Engine::load`].
+    fn load_ahead(
+        &self,
+        _spec: &ShardSpec,
+        _head: &dyn Checkpoint,
+        _model: &dyn Checkpoint,
+        _cx: &LoadCx<'_>,
+    ) -> Result<Box<dyn Shard>> {
+        Err(Error::new(ErrorKind::ArchUnsupported, "the stage's engine knows no heads for tokens ahead")
+            .with_hint("load the model without them"))
+    }
+
     /// Starts a sequence with as much of the beginning of `tokens` as the shard still holds from others, in whole
     /// pages; returns how many positions that are. It takes no memory yet.
     ///

@@ -14,10 +14,12 @@ pub struct Batch<'a> {
     /// One token per row, for every shard: the first one embeds them, and all find by them what they still hold.
     pub tokens: &'a [TokenId],
     /// What the shard before gave, `[rows, width]` of the model's [width](crate::arch::ArchSpec::row_width), row-major; the
-    /// first shard takes none.
+    /// first shard takes none. A [head for tokens ahead](crate::arch::ArchSpec::ahead) takes the hidden states that its rows
+    /// begin with.
     pub hidden: Option<&'a [f32]>,
     /// Layers behind which the hidden states of rows are wanted that segments [tap](Segment::tap), by index within the
-    /// model. A shard gives those of its own layers.
+    /// model; the number of its layers stands for what the norm before the head gives. A shard gives those of its own
+    /// layers, the last one that norm's, too.
     pub taps: &'a [usize],
 }
 
@@ -58,12 +60,12 @@ pub struct Segment {
     /// The last so many of them are of tokens that may be wrong: a sequence can go back to before them, whatever its layers
     /// keep, where there is memory for that.
     pub drafted: usize,
-    /// The rows that something is wanted of, counted from the segment's first.
+    /// The rows whose logits are wanted, counted from the segment's first.
     pub wanted: Range<usize>,
-    /// What the last shard shall give of their logits.
+    /// What the last shard shall give of them.
     pub logits: Logits,
-    /// Their hidden states behind the batch's [`taps`](Batch::taps) are wanted, too.
-    pub tap: bool,
+    /// The rows whose hidden states behind the batch's [`taps`](Batch::taps) are wanted, likewise.
+    pub tapped: Range<usize>,
 }
 
 /// What is wanted of a row's logits.
@@ -92,7 +94,7 @@ impl Logits {
 impl Segment {
     /// `rows` rows of a sequence behind its first `start` positions, of which nothing is wanted: a part of a prompt.
     pub fn new(seq: SeqId, start: usize, rows: usize) -> Self {
-        Self { seq, start, rows, drafted: 0, wanted: 0..0, logits: Logits::None, tap: false }
+        Self { seq, start, rows, drafted: 0, wanted: 0..0, logits: Logits::None, tapped: 0..0 }
     }
 
     /// With tokens that may be wrong in the last so many rows.
@@ -121,10 +123,10 @@ impl Segment {
         self.want(rows, logits)
     }
 
-    /// Wants the hidden states of the same rows behind the batch's [`taps`](Batch::taps), too.
+    /// Wants the hidden states of some rows behind the batch's [`taps`](Batch::taps), counted from the segment's first.
     #[must_use]
-    pub fn tap(self) -> Self {
-        Self { tap: true, ..self }
+    pub fn tap(self, rows: Range<usize>) -> Self {
+        Self { tapped: rows, ..self }
     }
 
     /// Rows whose logits are wanted.
@@ -254,16 +256,16 @@ impl Reply {
         &mut self.logits[range]
     }
 
-    /// The hidden states behind a layer of the rows that a segment wants, `[rows, hidden]`, where the segment taps and
-    /// the shard has the layer. Of several residual streams it is the first one.
+    /// The hidden states behind a layer of the rows that a segment taps, `[rows, hidden]`, where it taps some and the shard
+    /// has the layer. Of several residual streams it is the first one.
     pub fn tap(&self, segment: usize, layer: usize) -> Option<&[f32]> {
         let part = self.parts.get(segment).filter(|part| !part.tapped.is_empty())?;
         let (_, rows) = self.taps[..self.n_taps].iter().find(|(of, _)| *of == layer)?;
         rows.data().get(part.tapped.start * rows.width()..part.tapped.end * rows.width())
     }
 
-    /// Makes room for what a batch's segments want. `vocab`: the width of all logits, on the last shard; `layers`: the
-    /// shard's, of whose taps there is something to give.
+    /// Makes room for what a batch's segments want. `vocab`: the width of all logits, on the last shard; `layers`: those of
+    /// whose taps there is something to give.
     pub(crate) fn prepare(
         &mut self,
         batch: &Batch<'_>,
@@ -285,9 +287,7 @@ impl Reply {
             if matches!(segment.logits, Logits::Top(_)) {
                 part.ids.end += part.logits.len();
             }
-            if segment.tap {
-                part.tapped.end += segment.wanted.len();
-            }
+            part.tapped.end += segment.tapped.len();
             (logits, ids, tapped) = (part.logits.end, part.ids.end, part.tapped.end);
             self.parts.push(part);
         }

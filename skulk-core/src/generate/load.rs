@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::chat::Origin;
-use super::draft::{self, Drafting};
+use super::draft::{self, Drafting, Heading};
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
@@ -101,7 +101,9 @@ fn assemble(
     let second =
         second.map(|path| Drafting::open(path, options, [context, rows, sessions], kv)).transpose()?;
 
-    let of_second = second.as_ref().map_or(0, |second| second.arch.n_layers());
+    let planned = placement.context_tokens().is_some();
+    let head = Heading::find((&arch, checkpoint), (options, planned), [context, rows, sessions], kv)?;
+    let of_second = second.as_ref().map_or(0, |second| second.arch.n_layers()) + usize::from(head.is_some());
     let (done, total) = (AtomicUsize::new(0), arch.n_layers() + of_second);
     let on_layer = || {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -123,14 +125,9 @@ fn assemble(
         shards.push(shard);
         stages.push(info);
     }
-    let loaded = match &second {
-        Some(second) => {
-            let last = stages.last().map(|stage: &StageInfo| stage.engine.clone());
-            let last = last.ok_or_else(|| Error::new(ErrorKind::Internal, "a placement has no stage"))?;
-            Some(second.load(&last, &engines, &cx)?)
-        }
-        None => None,
-    };
+    let none = || Error::new(ErrorKind::Internal, "a placement has no stage");
+    let last = stages.last().map(|stage: &StageInfo| stage.engine.clone()).ok_or_else(none)?;
+    let loaded = second.as_ref().map(|second| second.load(&last, &engines, &cx)).transpose()?;
     let tokenizer = tokenizer.wait()?;
     if tokenizer.vocab_size() > arch.vocab_size {
         return Err(Error::new(
@@ -146,7 +143,13 @@ fn assemble(
     }
     let second = match (second, loaded) {
         (Some(second), Some(loaded)) => Some(second.finish(loaded, &tokenizer, arch.vocab_size)?),
-        _ => None,
+        _ => match head {
+            Some(head) => {
+                let engine = engines.iter().find(|engine| *engine.id() == last).ok_or_else(none)?;
+                head.load((&**shards.last().ok_or_else(none)?, &**engine), checkpoint, &tokenizer, &cx)?
+            }
+            None => None,
+        },
     };
     let shards = Arc::new(Stages::new(shards));
     let recurrent = arch.has_states();

@@ -104,6 +104,10 @@ pub struct LoadOptions {
     /// engine of the last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
     /// [`kv_memory`](Self::kv_memory). Plans do not count it.
     pub draft_model: Option<PathBuf>,
+    /// Whether a head for tokens ahead (MTP) that the checkpoint has [drafts](crate::Speculate). It takes the memory of a layer
+    /// more, and of that layer's keys and values for as many sessions, beside [`kv_memory`](Self::kv_memory), which plans do
+    /// not count. `None`: it does, where neither a [`draft_model`](Self::draft_model) does nor memory was planned.
+    pub mtp: Option<bool>,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,
     /// Ends loading within one layer.
@@ -135,6 +139,7 @@ impl Default for LoadOptions {
             card: None,
             chat_template: None,
             draft_model: None,
+            mtp: None,
             progress: None,
             cancel: CancelToken::new(),
         }
@@ -172,6 +177,8 @@ setters!(LoadOptions {
     chat_template: impl Into<String> => Some(chat_template.into());
     /// Lets the checkpoint there draft.
     draft_model: impl Into<PathBuf> => Some(draft_model.into());
+    /// Lets the head for tokens ahead draft that the checkpoint has, or not.
+    mtp: bool => Some(mtp);
     /// Calls this after each layer.
     progress: impl Fn(Progress) + Send + Sync + 'static => Some(Arc::new(progress));
     /// Ends loading when the token is cancelled.

@@ -375,6 +375,10 @@ impl Ask for Writing {
         drafter.map_or_else(Proposal::default, |drafter| Proposal { left, ..drafter.draft(history, most) })
     }
 
+    fn has_model(&self) -> bool {
+        self.drafter.as_ref().is_some_and(Drafter::has_model)
+    }
+
     fn turn_to_model(&mut self) {
         if let Some(drafter) = &mut self.drafter {
             drafter.turn_to_model();
@@ -382,7 +386,7 @@ impl Ask for Writing {
     }
 
     fn warn(&mut self, warning: &str) {
-        if self.drafter.as_ref().is_some_and(Drafter::has_model) {
+        if self.has_model() {
             self.warnings.push(warning.to_owned());
         }
     }

@@ -44,7 +44,7 @@ impl CpuEnds {
         let mut loader = Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0 };
         let (vocab, hidden) = (arch.vocab_size, arch.hidden_size);
         let embedding = loader.matrix(&arch.names.embedding(), vocab, hidden, None)?;
-        let head = head.map(|name| loader.matrix(&name, vocab, hidden, None)).transpose()?;
+        let head = head.map(|name| loader.matrix(&name, vocab, hidden, None).map(Arc::new)).transpose()?;
         let norm = loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale)?;
         Ok(Some(Self { held, embedding, output: Output { norm, head } }))
     }
@@ -81,7 +81,7 @@ impl CpuEnds {
         let mut logits = cpu.buffer(1, arch.vocab_size)?;
         let mut stream = cpu.stream(1, hidden)?;
         x.rows_mut(1).copy_from_slice(row);
-        let matrix = self.output.head.as_ref().unwrap_or(&self.embedding);
+        let matrix = self.output.head.as_deref().unwrap_or(&self.embedding);
         let head = Head { matrix, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
         cpu.run(&StepCx::new(cancel), || {
             cpu.rms_norm(&mut stream, &x, &self.output.norm, arch.norm.eps, 1, &mut normed)?;

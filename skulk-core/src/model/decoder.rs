@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ahead::{Ends, Joint};
 use super::inputs::LayerInputs;
 use super::kv;
 use super::layer::{Layer, Mixer};
@@ -26,7 +27,9 @@ pub(super) struct Decoder<B: Backend> {
     weight_bytes: ByteSize,
     pub(super) rotations: Rotations,
     /// The embedding table, on the first shard, on the last one when the head is tied to it, and where layers have inputs.
-    pub(super) embedding: Option<B::Matrix>,
+    pub(super) embedding: Option<Arc<B::Matrix>>,
+    /// Of a head for tokens ahead.
+    pub(super) joint: Option<Joint<B>>,
     pub(super) inputs: Option<LayerInputs<B>>,
     /// Where there are several residual streams.
     pub(super) streams: Option<StreamEnds<B>>,
@@ -46,14 +49,14 @@ pub(super) enum Kept<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Loads what the device holds, its weights mapped or resident.
+    /// Loads what the device holds, its weights mapped or resident. A head for tokens ahead has its model's ends.
     pub(super) fn load(
         backend: Arc<B>,
         mut experts: Split<B>,
         spec: ShardSpec,
         checkpoint: &dyn Checkpoint,
         memory: Memory,
-        cx: &LoadCx<'_>,
+        (ends, cx): (Option<Ends<B>>, &LoadCx<'_>),
     ) -> Result<Self> {
         let arch = Arc::clone(&spec.arch);
         let mut loader = Loader {
@@ -67,7 +70,9 @@ impl<B: Backend> Decoder<B> {
         };
         let hidden = arch.hidden_size;
         let inputs = LayerInputs::load(&mut loader, &spec)?;
-        let mut embedding = (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some())
+        let joint = Joint::load(&mut loader, &spec)?;
+        let has_embedding = spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some();
+        let mut embedding = (has_embedding && ends.is_none())
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
         let streams = StreamEnds::load(&mut loader, &spec)?;
@@ -81,19 +86,23 @@ impl<B: Backend> Decoder<B> {
         let mut output = spec
             .is_last()
             .then(|| {
-                Ok(Output {
-                    norm: loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale)?,
-                    head: (!arch.tied_embeddings)
-                        .then(|| loader.matrix(&arch.names.head(), arch.vocab_size, hidden, None))
-                        .transpose()?,
-                })
+                let norm = loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale)?;
+                Ok(Output { norm, head: None })
             })
             .transpose()?;
-        if let Some(output) = &mut output
-            && let Some(head) = output.head.as_mut().or(embedding.as_mut())
+        let mut head = (output.is_some() && !arch.tied_embeddings && ends.is_none())
+            .then(|| loader.matrix(&arch.names.head(), arch.vocab_size, hidden, None))
+            .transpose()?;
+        if output.is_some()
+            && let Some(head) = head.as_mut().or(embedding.as_mut())
         {
             cx.cancel.check()?;
             loader.bytes += loader.backend.screen(head, cx.cancel)?;
+        }
+        let own = (embedding.map(Arc::new), head.map(Arc::new));
+        let (embedding, head) = ends.map_or(own, |ends| (Some(ends.embedding), Some(ends.head)));
+        if let Some(output) = &mut output {
+            output.head = head;
         }
         let weight_bytes = ByteSize(loader.bytes);
         let rotations = Rotations::of(&spec);
@@ -103,6 +112,7 @@ impl<B: Backend> Decoder<B> {
             weight_bytes,
             rotations,
             embedding,
+            joint,
             inputs,
             streams,
             layers,
@@ -163,7 +173,9 @@ impl<B: Backend> Decoder<B> {
         let InUse { work, .. } = &mut InUse { backend: b, work };
         let rows = batch.rows();
         let vocab = self.output.is_some().then_some(arch.vocab_size);
-        reply.prepare(batch, vocab, arch.hidden_size, &self.spec.layers);
+        // The last norm is tapped like a layer.
+        let tapped = self.spec.layers.start..self.spec.layers.end + usize::from(vocab.is_some());
+        reply.prepare(batch, vocab, arch.hidden_size, &tapped);
         work.list(batch.segments, vocab.is_some());
         // What comes from the host is written first, before anything is recorded.
         work.positions.clear();
@@ -173,6 +185,7 @@ impl<B: Backend> Decoder<B> {
             b.angles(&mut work.stream, &rotation.frequencies, &work.positions, &work.amplitudes, angles)?;
         }
         match (batch.hidden, &self.streams) {
+            (Some(_), None) if self.joint.is_some() => {}
             (Some(x), None) => b.write(&mut work.stream, x, &mut work.x)?,
             (Some(x), Some(_)) => self.take_streams(work, x, rows)?,
             (None, _) => {}
@@ -181,7 +194,11 @@ impl<B: Backend> Decoder<B> {
             inputs.begin(b, &mut work.stream, room, (table, arch.embedding_scale), batch.tokens)?;
         }
         match (batch.hidden, &self.embedding) {
-            (Some(_), _) => {}
+            (Some(hidden), _) => {
+                if let Some(joint) = &self.joint {
+                    self.join_ends(joint, work, batch, hidden)?;
+                }
+            }
             (None, Some(table)) => {
                 b.embed(&mut work.stream, table, batch.tokens, arch.embedding_scale, &mut work.x)?
             }
@@ -223,6 +240,25 @@ impl<B: Backend> Decoder<B> {
                     None => b.read(&mut work.stream, &work.x, hidden),
                 }
             }
+        }
+    }
+
+    /// Hands over the rows that are tapped behind the last norm.
+    pub(super) fn tap_norm(
+        &self,
+        output: &Output<B>,
+        work: &mut Workspace<B>,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        let (b, arch) = (&*self.backend, &*self.spec.arch);
+        let Workspace { stream, x, normed, added, tapped, .. } = work;
+        match reply.tapped_mut(arch.n_layers()) {
+            Some(to) if !tapped.is_empty() => {
+                b.gather(stream, x, tapped, added)?;
+                b.rms_norm(stream, added, &output.norm, arch.norm.eps, tapped.len(), normed)?;
+                b.read(stream, normed, to)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -119,12 +119,17 @@ impl<B: Backend> DecoderEngine<B> {
         let arch = &spec.arch;
         let mut ends = Vec::new();
         let inputs = arch.input_width().is_some();
-        if spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs {
+        let shares = arch.ahead.is_some();
+        if shares {
+            let names = &arch.names;
+            ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
+        }
+        if !shares && (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs) {
             ends.push(arch.names.embedding());
         }
         if spec.is_last() {
             ends.push(arch.names.output_norm());
-            if !arch.tied_embeddings {
+            if !arch.tied_embeddings && !shares {
                 ends.push(arch.names.head());
             }
         }
@@ -224,7 +229,8 @@ impl<B: Backend> Engine for DecoderEngine<B> {
         self.check(spec, checkpoint)?;
         let memory = self.resolve(spec, checkpoint)?;
         let blocks = Split::new(spec, Arc::clone(&self.work));
-        let decoder = Decoder::load(Arc::clone(&self.backend), blocks, spec.clone(), checkpoint, memory, cx)?;
+        let backend = Arc::clone(&self.backend);
+        let decoder = Decoder::load(backend, blocks, spec.clone(), checkpoint, memory, (None, cx))?;
         let mut layout = format!("{}, {}", self.backend.page_layout(), spec.kv);
         layout.push_str(&self.computes);
         for how in others(spec).into_iter().filter(|how| self.blocks.as_ref() != Some(how)) {

@@ -116,6 +116,11 @@ impl<B: Backend> ResidentExperts<B> {
         Self { first_layer, blocks: Vec::new(), work }
     }
 
+    /// How it computes.
+    pub(super) fn work(&self) -> &Arc<FfnWork<B>> {
+        &self.work
+    }
+
     /// The layer that comes next.
     pub(super) fn next_layer(&self) -> usize {
         self.first_layer + self.blocks.len()

@@ -1,5 +1,6 @@
 //! How does a decoder run on a backend? Written once, for every family and device.
 
+mod ahead;
 mod attention;
 mod balance;
 mod budget;

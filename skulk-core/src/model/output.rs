@@ -1,5 +1,7 @@
 //! What turns the last layer's rows into logits?
 
+use std::sync::Arc;
+
 use super::decoder::{Decoder, wrong_input};
 use super::workspace::Workspace;
 use crate::engine::backend::{Backend, Head, TopLogits};
@@ -15,7 +17,7 @@ const TOP_ROWS: usize = 32;
 /// Final norm and untied head, on the last shard.
 pub(super) struct Output<B: Backend> {
     pub(super) norm: B::Vector,
-    pub(super) head: Option<B::Matrix>,
+    pub(super) head: Option<Arc<B::Matrix>>,
 }
 
 impl<B: Backend> Decoder<B> {
@@ -27,14 +29,16 @@ impl<B: Backend> Decoder<B> {
         reply: &mut Reply,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let Some(head) = output.head.as_ref().or(self.embedding.as_ref()) else {
+        let Some(head) = output.head.as_deref().or(self.embedding.as_deref()) else {
             return Err(wrong_input());
         };
         let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
-        if let Some(ends) = self.streams.as_ref().filter(|_| !work.wanted.is_empty()) {
+        let taps = reply.tapped_mut(arch.n_layers()).is_some();
+        if let Some(ends) = self.streams.as_ref().filter(|_| taps || !work.wanted.is_empty()) {
             let rows = segments.iter().map(|segment| segment.rows).sum();
             self.end_streams(ends, work, rows)?;
         }
+        self.tap_norm(output, work, reply)?;
         let Workspace { stream, x, normed, added, wanted, logits, host, ids, .. } = work;
         if wanted.is_empty() {
             return b.submit(stream);

@@ -2,21 +2,22 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::decoder::{Decoder, Kept, malformed, wrong_input};
 use super::pages::{Pages, Sequence, Store};
+use super::split::Split;
 use super::workspace::Workspace;
 use crate::arch::Mixer;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Backend, PAGE, PageSpec, first_block};
 use crate::engine::{
-    Batch, FfnMemory, KvMemory, LayerPages, Logits, Reply, Segment, Shard, ShardSpec, StepCx,
+    Batch, FfnMemory, KvMemory, LayerPages, LoadCx, Logits, Reply, Segment, Shard, ShardSpec, StepCx,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
-use crate::weights::Memory;
+use crate::weights::{Checkpoint, Memory};
 
 /// A [`Decoder`] as a public shard.
 pub(super) struct DecoderShard<B: Backend> {
@@ -335,12 +336,13 @@ impl<B: Backend> DecoderShard<B> {
             if segment.rows == 0 {
                 return Err(malformed("a segment has no rows".into()));
             }
-            let std::ops::Range { start, end } = segment.wanted;
-            if start > end || end > segment.rows {
-                return Err(malformed(format!(
-                    "expected rows within a segment's 0..{} to be wanted, found {start}..{end}",
-                    segment.rows
-                )));
+            for std::ops::Range { start, end } in [&segment.wanted, &segment.tapped] {
+                if start > end || *end > segment.rows {
+                    return Err(malformed(format!(
+                        "expected rows within a segment's 0..{} to be wanted or tapped, found {start}..{end}",
+                        segment.rows
+                    )));
+                }
             }
             self.fits(segment.start.saturating_add(segment.rows))?;
         }
@@ -349,9 +351,9 @@ impl<B: Backend> DecoderShard<B> {
             return Err(malformed(format!("expected 1 to {} rows, found {rows}", spec.max_rows)));
         }
         for (at, layer) in batch.taps.iter().enumerate() {
-            if *layer >= spec.arch.n_layers() || batch.taps[..at].contains(layer) {
+            if *layer > spec.arch.n_layers() || batch.taps[..at].contains(layer) {
                 return Err(malformed(format!(
-                    "expected each tap to be another layer of {}, found {layer}",
+                    "expected each tap to be another layer of {}, or that number, found {layer}",
                     spec.arch.n_layers()
                 )));
             }
@@ -362,8 +364,8 @@ impl<B: Backend> DecoderShard<B> {
         self.knows(batch.tokens)?;
         let expected = rows.saturating_mul(spec.arch.row_width());
         match batch.hidden {
-            Some(_) if spec.is_first() => Err(wrong_input()),
-            None if !spec.is_first() => Err(wrong_input()),
+            Some(_) if spec.is_first() && spec.arch.ahead.is_none() => Err(wrong_input()),
+            None if !spec.is_first() || spec.arch.ahead.is_some() => Err(wrong_input()),
             Some(x) if x.len() != expected => {
                 Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
             }
@@ -391,6 +393,31 @@ impl<B: Backend> Shard for DecoderShard<B> {
 
     fn device_memory(&self) -> Option<ByteSize> {
         self.decoder.backend().reserved()
+    }
+
+    fn load_ahead(
+        &self,
+        spec: &ShardSpec,
+        head: &dyn Checkpoint,
+        model: &dyn Checkpoint,
+        cx: &LoadCx<'_>,
+    ) -> Result<Box<dyn Shard>> {
+        spec.check()?;
+        let (own, decoder) = (&self.decoder.spec().arch, &self.decoder);
+        if spec.arch.ahead.is_none()
+            || [spec.arch.hidden_size, spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
+        {
+            let message = format!(
+                "expected a head for tokens ahead of a model of {} elements and {} tokens",
+                own.hidden_size, own.vocab_size
+            );
+            return Err(Error::argument("spec", message).with_hint("describe the head by its model"));
+        }
+        let ends = decoder.ends(model, self.memory, cx)?;
+        let blocks = Split::new(spec, Arc::clone(decoder.experts.work()));
+        let backend = Arc::clone(&decoder.backend);
+        let loaded = Decoder::load(backend, blocks, spec.clone(), head, self.memory, (Some(ends), cx))?;
+        Ok(Box::new(Self::new(loaded, self.memory, self.layout.clone())?))
     }
 
     fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {

@@ -114,6 +114,11 @@ impl<B: Backend> Split<B> {
         self.own.memory()
     }
 
+    /// How the engine computes what it has.
+    pub(super) fn work(&self) -> &Arc<FfnWork<B>> {
+        self.own.work()
+    }
+
     fn rooms(&self) -> MutexGuard<'_, Vec<Room<B>>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }

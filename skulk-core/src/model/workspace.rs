@@ -30,6 +30,8 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) value: B::Buffer,
     pub(super) attended: B::Buffer,
     pub(super) streams: Option<StreamRoom<B>>,
+    /// Embeddings with hidden states, in a head for tokens ahead.
+    pub(super) joined: Option<B::Buffer>,
     /// What ways around attention take, and what they give, where there are any.
     pub(super) bypass: Option<[B::Buffer; 2]>,
     pub(super) inner: [B::Buffer; 2],
@@ -75,11 +77,9 @@ impl<B: Backend> Workspace<B> {
         for segment in segments {
             let rows = first + segment.wanted.start..first + segment.wanted.end;
             if logits && segment.logits != Logits::None {
-                self.wanted.extend(rows.clone());
+                self.wanted.extend(rows);
             }
-            if segment.tap {
-                self.tapped.extend(rows);
-            }
+            self.tapped.extend(first + segment.tapped.start..first + segment.tapped.end);
             first += segment.rows;
         }
     }
@@ -104,6 +104,7 @@ impl<B: Backend> Decoder<B> {
             value: buffer(widths.kv)?,
             attended: buffer(widths.mixed)?,
             streams: self.streams.as_ref().map(|ends| ends.room(&self.backend, &self.spec)).transpose()?,
+            joined: arch.ahead.map(|_| buffer(2 * arch.hidden_size)).transpose()?,
             bypass: (widths.bypass > 0)
                 .then(|| Ok::<_, Error>([buffer(widths.bypass)?, buffer(arch.hidden_size)?]))
                 .transpose()?,

@@ -11,6 +11,7 @@ mod ending;
 mod events;
 mod failing;
 mod features;
+mod heads;
 mod load;
 mod logits;
 mod recovery;

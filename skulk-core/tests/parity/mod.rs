@@ -15,6 +15,8 @@ macro_rules! on {
                 ENGINE == "wgpu" && std::env::var_os("SKULK_GPU").is_none()
             }
 
+            #[path = "ahead.rs"]
+            mod ahead;
             #[path = "converted.rs"]
             mod converted;
             #[path = "experts.rs"]

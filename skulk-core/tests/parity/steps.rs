@@ -69,9 +69,9 @@ fn taps_are_what_stages_hand_over() {
         let setup = Setup { cuts: vec![1, 2], kv, ..Setup::default() };
         let stages = Stages::load(&path, &setup).unwrap();
         let segments = [
-            Segment::new(stages.open(0), 0, n).want(3..n, Logits::Top(1)).tap(),
+            Segment::new(stages.open(0), 0, n).want(3..n, Logits::Top(1)).tap(3..n),
             Segment::new(stages.open(1), 0, 4).want_every(Logits::All),
-            Segment::new(stages.open(2), 0, 5).want_last(Logits::None).tap(),
+            Segment::new(stages.open(2), 0, 5).tap(4..5),
         ];
         let all = [&tokens[..n], &tokens[..4], &tokens[..5]].concat();
         let mut before: Option<Reply> = None;

@@ -99,6 +99,7 @@ fn plain(
         norm: NormSpec { eps: keys.eps()?, weight_offset: 0.0 },
         tied_embeddings: checkpoint.tensor("output.weight").is_none(),
         final_softcap: None,
+        ahead: None,
         ropes,
         layers: heads.zip(&sizes.ffn_width).enumerate().map(layer).collect(),
         names: TensorNames::new(String::new(), &GGUF),

@@ -243,6 +243,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         norm: NormSpec { eps: config.f32_or("rms_norm_eps", family.eps)?, weight_offset: family.norm_offset },
         tied_embeddings: config.bool_or("tie_word_embeddings", family.tied_embeddings)?,
         final_softcap: None,
+        ahead: None,
         ropes,
         layers: windows.into_iter().enumerate().map(layer).collect(),
         names: TensorNames::new(prefix, family.spelling),

@@ -1,5 +1,6 @@
 //! What is this tensor called here? Roles, and each format's spelling of them.
 
+mod ahead;
 mod gemma;
 mod gguf;
 mod latent;
@@ -15,6 +16,7 @@ use std::borrow::Cow;
 use super::LayerSpec;
 use crate::ids::ExpertIdx;
 use LayerTensor::ExpertUp;
+use ahead::Ahead;
 pub(super) use gemma::{HF_GEMMA3, HF_GEMMA3N, HF_GEMMA4, HF_GEMMA4_MOE};
 pub(super) use gguf::{
     GGUF, GGUF_DEEPSEEK, GGUF_DEEPSEEK_PLAIN, GGUF_DEEPSEEK_SPARSE, GGUF_FUSED, GGUF_GEMMA3N, GGUF_GEMMA4,
@@ -63,11 +65,13 @@ pub struct TensorNames {
     is_stacked: bool,
     /// Those of the spelling's other words that the checkpoint uses.
     others: Vec<&'static Words>,
+    /// Of a head for tokens ahead.
+    ahead: Option<Ahead>,
 }
 
 impl TensorNames {
     pub(super) fn new(prefix: String, spelling: &'static Spelling) -> Self {
-        Self { prefix, spelling, is_stacked: false, others: Vec::new() }
+        Self { prefix, spelling, is_stacked: false, others: Vec::new(), ahead: None }
     }
 
     /// What stands before everything but the output head.
@@ -82,7 +86,10 @@ impl TensorNames {
 
     /// Name of the norm before the head, `[hidden]`.
     pub fn output_norm(&self) -> String {
-        format!("{}{}.weight", self.prefix, self.spelling.output_norm)
+        match &self.ahead {
+            Some(_) => self.of_head(|words| words.norm),
+            None => format!("{}{}.weight", self.prefix, self.spelling.output_norm),
+        }
     }
 
     /// Name of the table of each token's inputs to layers, `[vocabulary, layers · input]`.
@@ -241,6 +248,7 @@ impl TensorNames {
     /// Name of a dense layer's down projection by features, `[features, hidden]`, which vindex folders may have beside
     /// it: what each feature adds to the output, in one row.
     pub(crate) fn down_features(&self, layer: usize) -> String {
+        let layer = self.first() + layer;
         format!("{}{}.{layer}.mlp.down_features.weight", self.prefix, self.spelling.layers)
     }
 
@@ -258,7 +266,7 @@ impl TensorNames {
     fn layer_role(&self, name: &str) -> Option<TensorRole> {
         let rest = name.strip_prefix(&self.prefix)?.strip_prefix(self.spelling.layers)?.strip_prefix('.')?;
         let (layer, rest) = rest.split_once('.')?;
-        let layer = layer.parse().ok()?;
+        let layer = layer.parse::<usize>().ok()?.checked_sub(self.first())?;
         self.roles().find_map(|(tensor, pattern)| {
             let (pattern, word, is_bias) = match pattern.strip_suffix(END) {
                 Some(whole) => match rest.strip_suffix(BIAS).filter(|word| *word == whole) {
@@ -296,6 +304,7 @@ impl TensorNames {
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
         let Self { prefix, spelling, .. } = self;
+        let layer = self.first() + layer;
         let pattern = self.pattern(tensor);
         match pattern.strip_suffix(END) {
             Some(whole) => {
@@ -304,6 +313,11 @@ impl TensorNames {
             }
             None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
         }
+    }
+
+    /// The number of the first layer: a head's comes behind its model's.
+    fn first(&self) -> usize {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.layer)
     }
 
     fn pattern(&self, tensor: LayerTensor) -> Cow<'static, str> {

@@ -172,6 +172,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
         from: &[usize],
         out: &mut Self::Buffer,
     ) -> Result<()>;
+    /// Puts rows of two buffers side by side.
+    fn concat(
+        &self,
+        stream: &mut Self::Stream,
+        parts: [&Self::Buffer; 2],
+        rows: usize,
+        out: &mut Self::Buffer,
+    ) -> Result<()>;
 
     /// Rows of the table for tokens, times `scale`.
     fn embed(

@@ -205,6 +205,11 @@ impl Backend for Tensors {
         out.put(gathered)
     }
 
+    fn concat(&self, _: &mut (), [a, b]: [&Buffer; 2], rows: usize, out: &mut Buffer) -> Result<()> {
+        let both = a.rows(0, rows).and_then(|a| Tensor::cat(&[a, b.rows(0, rows)?], 1));
+        out.put(both)
+    }
+
     fn embed(
         &self,
         _: &mut (),

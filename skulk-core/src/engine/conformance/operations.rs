@@ -29,6 +29,15 @@ pub(in crate::engine) fn moves_rows<B: Backend>(b: &B) {
     let expected: Vec<f32> = from.iter().flat_map(|&row| host[row * width..][..width].to_vec()).collect();
     assert_eq!(values(b, s, &out, expected.len()), expected);
 
+    let wide = Numbers::new(9).floats(rows * (width + 7));
+    let mut second = b.buffer(rows, width + 7).unwrap();
+    b.write(s, &wide, &mut second).unwrap();
+    let mut both = b.buffer(rows, 2 * width + 9).unwrap();
+    b.concat(s, [&x, &second], 5, &mut both).unwrap();
+    let side = |row: usize| [&host[row * width..][..width], &wide[row * (width + 7)..][..width + 7]].concat();
+    let expected: Vec<f32> = (0..5).flat_map(side).collect();
+    assert_eq!(values(b, s, &both, expected.len()), expected, "side by side");
+
     let other = Numbers::new(2).floats(2 * width);
     b.write(s, &other, &mut out).unwrap();
     assert_eq!(values(b, s, &out, other.len()), other, "written over");

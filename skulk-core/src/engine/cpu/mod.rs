@@ -324,6 +324,16 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn concat(&self, _: &mut Stream, [a, b]: [&Buffer; 2], rows: usize, out: &mut Buffer) -> Result<()> {
+        out.width = a.width + b.width;
+        self.rows(out, rows, |row, out| {
+            let (left, right) = out.split_at_mut(a.width);
+            left.copy_from_slice(a.row(row));
+            right.copy_from_slice(b.row(row));
+        });
+        Ok(())
+    }
+
     fn embed(
         &self,
         _: &mut Stream,

@@ -196,6 +196,10 @@ impl Backend for Gpu {
         rows::gather(stream, x, from, out)
     }
 
+    fn concat(&self, stream: &mut Stream, parts: [&Buffer; 2], rows: usize, out: &mut Buffer) -> Result<()> {
+        rows::concat(stream, parts, rows, out)
+    }
+
     fn embed(
         &self,
         stream: &mut Stream,

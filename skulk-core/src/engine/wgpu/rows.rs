@@ -75,9 +75,24 @@ pub(super) fn gather(stream: &mut Stream, x: &Buffer, from: &[usize], out: &mut 
     out.width = x.width;
     let (table, base) = stream.table(from.iter().map(|&row| row as u32))?;
     let (x_stride, out_stride) = (x.stride(), out.stride());
-    let params = params::Gather { width: x.width as u32, x_stride, out_stride, base };
+    let params = params::Gather { width: x.width as u32, x_stride, out_stride, base, behind: 0 };
     let groups = [x.width.div_ceil(64), from.len(), 1];
     stream.dispatch(Op::gather(), &[&x.block, &table, &out.block], params, groups)
+}
+
+/// See [`Backend::concat`](crate::engine::backend::Backend::concat).
+pub(super) fn concat(stream: &mut Stream, parts: [&Buffer; 2], rows: usize, out: &mut Buffer) -> Result<()> {
+    out.width = parts.iter().map(|part| part.width).sum();
+    let mut behind = 0;
+    for x in parts {
+        let (table, base) = stream.table(0..rows as u32)?;
+        let (width, x_stride, out_stride) = (x.width as u32, x.stride(), out.stride());
+        let params = params::Gather { width, x_stride, out_stride, base, behind };
+        let groups = [x.width.div_ceil(64), rows, 1];
+        stream.dispatch(Op::gather(), &[&x.block, &table, &out.block], params, groups)?;
+        behind += width;
+    }
+    Ok(())
 }
 
 /// See [`Backend::gate_heads`](crate::engine::backend::Backend::gate_heads).

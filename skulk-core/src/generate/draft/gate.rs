@@ -189,6 +189,12 @@ impl Gate {
         self.best(step, chances).map_or(0.0, |best| best.rate)
     }
 
+    /// Whether rows with these chances would be drafted for a session alone, or it is not known what steps take.
+    pub(in crate::generate) fn pays(&self, chances: impl Iterator<Item = Chance>) -> bool {
+        let step = Step { sessions: 1, ..Step::default() };
+        self.best(step, chances).is_none_or(|best| best.rows > 0)
+    }
+
     /// How many rows to draft in a step, of rows with these chances, the largest first.
     pub(in crate::generate) fn rows(&mut self, step: Step, chances: impl Iterator<Item = Chance>) -> usize {
         let Some(plain) = self.times.of(step.sessions) else { return 0 };

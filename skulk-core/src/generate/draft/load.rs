@@ -1,10 +1,12 @@
-//! Can a model draft for another one? Its checkpoint is loaded whole, and its vocabulary compared.
+//! Can a model draft for another one? Its checkpoint is loaded whole, and its vocabulary compared; a head for tokens ahead
+//! is loaded beside the last stage, whose embeddings and output head it uses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::second::Second;
 use crate::arch::ArchSpec;
+use crate::bytes::ByteSize;
 use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Shard, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::load::{Building, load_stage};
@@ -83,6 +85,82 @@ impl Drafting {
         let known = most.min(vocab_size).min(self.arch.vocab_size);
         let Self { arch, context, rows, .. } = self;
         Ok(Arc::new(Second::new(stages, info, &arch, [context, rows, known], own.eos_ids())))
+    }
+}
+
+/// A head for tokens ahead that is to draft.
+pub(in crate::generate) struct Heading<'a> {
+    checkpoint: &'a dyn Checkpoint,
+    spec: ShardSpec,
+    sessions: usize,
+    /// It was asked for.
+    asked: bool,
+}
+
+impl<'a> Heading<'a> {
+    /// The one in a model's own checkpoint, where options want one, or say nothing and memory was not planned: for steps as
+    /// the model's and so many sessions.
+    pub(in crate::generate) fn find(
+        (arch, checkpoint): (&ArchSpec, &'a dyn Checkpoint),
+        (options, planned): (&LoadOptions, bool),
+        [context, rows, sessions]: [usize; 3],
+        kv: KvTypes,
+    ) -> Result<Option<Self>> {
+        let asked = options.mtp == Some(true);
+        if asked && options.draft_model.is_some() {
+            let message = "expected one model that drafts, found draft_model beside mtp";
+            return Err(Error::argument("mtp", message).with_hint("leave one of the options out"));
+        }
+        let wanted = options.mtp.unwrap_or(options.draft_model.is_none() && !planned);
+        let Some(head) = wanted.then(|| arch.head_in(checkpoint)).flatten() else {
+            if asked {
+                let message = "expected a checkpoint with a head for tokens ahead, found none";
+                return Err(Error::argument("mtp", message)
+                    .with("file", checkpoint.path().display())
+                    .with_hint("leave the option out, or fetch files that have the model's MTP layers"));
+            }
+            return Ok(None);
+        };
+        let spec = ShardSpec::new(Arc::new(head), 0..1, context, rows, kv).map_err(of_head)?;
+        Ok(Some(Self { checkpoint, spec, sessions, asked }))
+    }
+
+    /// Loads it beside a model's last stage, which runs on this engine. `None`: that engine knows no heads, and none was asked
+    /// for.
+    pub(in crate::generate) fn load(
+        mut self,
+        (last, engine): (&dyn Shard, &dyn Engine),
+        model: &dyn Checkpoint,
+        tokenizer: &Tokenizer,
+        cx: &LoadCx<'_>,
+    ) -> Result<Option<Arc<Second>>> {
+        let estimate = engine.estimate(&self.spec, self.checkpoint).map_err(of_head)?;
+        let all = estimate.kv_cache.bytes().saturating_mul(self.sessions as u64);
+        self.spec.kv_memory = Some(ByteSize(all));
+        let shard = match last.load_ahead(&self.spec, self.checkpoint, model, cx) {
+            Err(error) if error.kind() == ErrorKind::ArchUnsupported && !self.asked => return Ok(None),
+            shard => shard.map_err(of_head)?,
+        };
+        let info = StageInfo {
+            engine: engine.id().clone(),
+            device: engine.capabilities().device.clone(),
+            layers: self.spec.layers.clone(),
+            weights: shard.weight_bytes(),
+            memory: shard.memory(),
+            kv_cache: estimate.kv_cache,
+        };
+        let ShardSpec { arch, context, max_rows, .. } = &self.spec;
+        let sizes = [*context, *max_rows, tokenizer.vocab_size()];
+        let stages = Arc::new(Stages::new(vec![shard]));
+        Ok(Some(Arc::new(Second::new(stages, info, arch, sizes, tokenizer.eos_ids()))))
+    }
+}
+
+/// The error with what it is about.
+fn of_head(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => error,
+        _ => error.with("field", "mtp"),
     }
 }
 

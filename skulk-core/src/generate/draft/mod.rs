@@ -12,7 +12,7 @@ mod second;
 
 use gate::{Acceptance, FIRST_OF_MODEL, Source, Times};
 pub(super) use gate::{Chance, Gate, Step};
-pub(super) use load::Drafting;
+pub(super) use load::{Drafting, Heading};
 use ngrams::Ngrams;
 pub(super) use second::{Beside, Draft, Second};
 

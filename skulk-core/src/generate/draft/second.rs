@@ -2,6 +2,9 @@
 //!
 //! It computes the tokens that it has not seen yet in one step, and then its likeliest token over and over, of all sessions
 //! together. What was not right is forgotten when it drafts again.
+//!
+//! A head for tokens ahead (MTP) is such a model, too: its rows are a token each with the hidden state that the model gave of
+//! the row before it, and where it drafts on its own, with the one that it gave itself.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +20,12 @@ use crate::generate::session::common;
 use crate::generate::stages::Stages;
 use crate::ids::{SeqId, TokenId};
 
+/// What a head for tokens ahead takes: hidden states of so many numbers.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::generate) struct Head {
+    width: usize,
+}
+
 /// A model that drafts for another one.
 pub(in crate::generate) struct Second {
     pub(in crate::generate) stages: Arc<Stages>,
@@ -29,6 +38,7 @@ pub(in crate::generate) struct Second {
     pub(in crate::generate) ends: Vec<TokenId>,
     /// What it keeps goes back nowhere near: it runs ahead in copies.
     pub(in crate::generate) recurrent: bool,
+    head: Option<Head>,
     usual: Usual,
     failed: OnceLock<String>,
 }
@@ -60,8 +70,14 @@ impl Second {
     ) -> Self {
         let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
+        let head = arch.ahead.map(|_| Head { width: arch.hidden_size });
         let (ends, failed) = (ends.to_vec(), OnceLock::new());
-        Self { stages, info, context, rows, vocab_size, ends, recurrent, usual, failed }
+        Self { stages, info, context, rows, vocab_size, ends, recurrent, head, usual, failed }
+    }
+
+    /// Whether it takes hidden states of the model that it drafts for.
+    pub(in crate::generate) fn is_head(&self) -> bool {
+        self.head.is_some()
     }
 
     /// `Ok` while it drafts.
@@ -87,7 +103,7 @@ impl Second {
     }
 
     /// The chance that a token is right, over all generations.
-    pub(super) fn usual(&self) -> f64 {
+    pub(in crate::generate) fn usual(&self) -> f64 {
         f64::from(self.usual.get())
     }
 
@@ -104,6 +120,10 @@ pub(in crate::generate) struct Beside {
     /// Tokens of the session that it has computed, and its own behind them.
     known: usize,
     own: Vec<TokenId>,
+    /// Hidden states that a head has not seen yet, from a row of the session on. Rows before that are what it has computed,
+    /// but for those whose hidden states nobody had.
+    from: usize,
+    hidden: Vec<f32>,
     /// It has tokens that the model does not know, or there was no memory.
     hopeless: bool,
 }
@@ -117,8 +137,12 @@ impl Drop for Own {
     }
 }
 
+/// Where a head of one layer gives what its last norm does.
+const NORM: usize = 1;
 /// Tokens that it has not seen of a session, mostly.
 const FEW: usize = 2;
+/// Rows of a session that a head has not seen yet are kept up to so many where it does not draft.
+const UNSEEN: usize = 64;
 
 /// The model as steps use it.
 pub(in crate::generate) struct Draft {
@@ -130,6 +154,7 @@ pub(in crate::generate) struct Draft {
     at: Vec<At>,
     segments: Vec<Segment>,
     tokens: Vec<TokenId>,
+    hidden: Vec<f32>,
     replies: [Reply; 2],
 }
 
@@ -161,8 +186,37 @@ struct At {
 
 impl Draft {
     pub(in crate::generate) fn new(shared: Arc<Second>) -> Self {
-        let (at, segments, tokens) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shared, times: Times::default(), row: 0.0, at, segments, tokens, replies: Default::default() }
+        let (at, segments, tokens, hidden) = Default::default();
+        let (times, replies) = Default::default();
+        Self { shared, times, row: 0.0, at, segments, tokens, hidden, replies }
+    }
+
+    /// Notes the hidden states of a session's rows from this one on.
+    pub(in crate::generate) fn see(&self, beside: &mut Beside, start: usize, rows: &[f32]) {
+        let Some(Head { width }) = self.shared.head else { return };
+        let Beside { from, hidden, .. } = beside;
+        let end = *from + hidden.len() / width;
+        if start > end {
+            // Those between are lost.
+            hidden.clear();
+            *from = start;
+        }
+        // Some may have been computed again.
+        let seen = end.saturating_sub(start) * width;
+        hidden.extend_from_slice(rows.get(seen..).unwrap_or_default());
+    }
+
+    /// Whether there is much of a session that a head has not seen.
+    pub(in crate::generate) fn is_behind(&self, beside: &Beside) -> bool {
+        self.shared.head.is_some_and(|head| beside.hidden.len() > UNSEEN * head.width)
+    }
+
+    /// Forgets what a head has not seen, but for some rows.
+    pub(in crate::generate) fn skip(&self, beside: &mut Beside) {
+        let Some(Head { width }) = self.shared.head else { return };
+        let rows = (beside.hidden.len() / width).saturating_sub(UNSEEN);
+        beside.hidden.drain(..rows * width);
+        beside.from += rows;
     }
 
     /// Seconds of one token for each of so many sessions; 0 while that is not known.
@@ -175,7 +229,12 @@ impl Draft {
         if beside.hopeless || history.len() >= self.shared.context {
             return None;
         }
-        let unseen = history.len().saturating_sub(beside.known);
+        let unseen = match self.shared.head {
+            None => history.len().saturating_sub(beside.known),
+            // Without the last row's there is nothing to go on from.
+            Some(_) if beside.hidden.is_empty() => return None,
+            Some(head) => beside.hidden.len() / head.width,
+        };
         Some(if unseen > FEW { unseen as f64 * self.row } else { 0.0 })
     }
 
@@ -184,6 +243,7 @@ impl Draft {
         self.at.clear();
         self.segments.clear();
         self.tokens.clear();
+        self.hidden.clear();
     }
 
     /// Lets a session take part that wants so many tokens behind its history. Where much of that is to be computed before,
@@ -195,6 +255,9 @@ impl Draft {
         history: &[TokenId],
         depth: usize,
     ) -> Result<()> {
+        if let Some(head) = self.shared.head {
+            return self.add_to_head(head, number, beside, history, depth);
+        }
         let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
         let Some(sure) = history.len().checked_sub(1) else { return Ok(()) };
         let Beside { seq, known, own, .. } = beside;
@@ -239,6 +302,53 @@ impl Draft {
         Ok(())
     }
 
+    /// The same of a head. With a depth of 0 it sees all rows but the last, from which it drafts later.
+    fn add_to_head(
+        &mut self,
+        Head { width }: Head,
+        number: usize,
+        beside: &mut Beside,
+        history: &[TokenId],
+        depth: usize,
+    ) -> Result<()> {
+        let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
+        let Beside { seq, known, from, hidden, hopeless, .. } = beside;
+        let unseen = hidden.len() / width;
+        let room = rows.saturating_sub(self.tokens.len());
+        let n = if depth == 0 { unseen.saturating_sub(1) } else { unseen }.min(room);
+        // Of each row it takes the token behind.
+        let Some(tokens) = history.get(*from + 1..*from + 1 + n).filter(|_| n > 0) else { return Ok(()) };
+        let seq = match seq {
+            Some(Own(_, seq)) => *seq,
+            None => {
+                let (new, found) = stages.open(&history[1..=*from])?;
+                *known = found;
+                seq.insert(Own(Arc::clone(stages), new)).1
+            }
+        };
+        let whole = depth > 0 && n == unseen;
+        let depth = depth.min(context.saturating_sub(history.len())).min(MOST);
+        let unknown = tokens.iter().any(|token| token.0 as usize >= *vocab_size);
+        if unknown || stages.reserve(seq, *known + n + depth).is_err() {
+            *hopeless = true;
+            hidden.clear();
+            return Ok(());
+        }
+        let segment = Segment::new(seq, *known, n);
+        let at = (whole && depth > 0).then_some(self.segments.len());
+        self.segments.push(match at {
+            Some(_) => segment.want_last(Logits::Top(1)).tap(n - 1..n),
+            None => segment,
+        });
+        self.tokens.extend_from_slice(tokens);
+        self.hidden.extend(hidden.drain(..n * width));
+        hidden.shrink_to(2 * UNSEEN * width);
+        (*known, *from) = (*known + n, *from + n);
+        let (copy, drafts) = (None, [TokenId(0); MOST]);
+        self.at.push(At { number, seq, len: *known, copy, segment: at, depth, drafts, drafted: 0 });
+        Ok(())
+    }
+
     /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond a token or two of each.
     pub(in crate::generate) fn run(&mut self, cancel: &CancelToken) -> Result<f64> {
         if self.segments.is_empty() {
@@ -262,9 +372,10 @@ impl Draft {
 
     /// Takes the likeliest tokens of the last step; whether there is another step, which it makes ready.
     fn choose(&mut self) -> Result<bool> {
-        let Second { stages, vocab_size, ends, recurrent, .. } = &*self.shared;
+        let Second { stages, vocab_size, ends, recurrent, head, .. } = &*self.shared;
         self.segments.clear();
         self.tokens.clear();
+        self.hidden.clear();
         for at in &mut self.at {
             let Some(segment) = at.segment.take() else { continue };
             let none = || Error::new(ErrorKind::Internal, "the draft model gave no logits");
@@ -286,8 +397,14 @@ impl Draft {
                 }
                 at.seq = copy;
             }
+            let mut next = Segment::new(at.seq, at.len, 1).want_last(Logits::Top(1));
+            if head.is_some() {
+                let none = || Error::new(ErrorKind::Internal, "a head gave no hidden states");
+                self.hidden.extend_from_slice(self.replies[0].tap(segment, NORM).ok_or_else(none)?);
+                next = next.tap(0..1);
+            }
             at.segment = Some(self.segments.len());
-            self.segments.push(Segment::new(at.seq, at.len, 1).want_last(Logits::Top(1)));
+            self.segments.push(next);
             self.tokens.push(token);
             at.len += 1;
         }
@@ -296,6 +413,10 @@ impl Draft {
 
     fn step(&mut self, cancel: &CancelToken) -> Result<()> {
         let batch = Batch::new(&self.segments, &self.tokens);
+        let batch = match self.shared.head {
+            Some(_) => batch.hidden(&self.hidden).taps(&[NORM]),
+            None => batch,
+        };
         self.shared.stages.forward(&batch, &mut self.replies, &StepCx::new(cancel))
     }
 
@@ -309,6 +430,7 @@ impl Draft {
         // The last one was drafted and not computed.
         if let Some((_, computed)) = drafts.split_last()
             && !self.shared.recurrent
+            && !self.shared.is_head()
         {
             beside.own.extend_from_slice(computed);
         }

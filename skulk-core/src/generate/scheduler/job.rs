@@ -63,6 +63,10 @@ pub(in crate::generate) trait Ask: Send {
     fn draft(&mut self, _history: &[TokenId], _most: usize) -> Proposal<'_> {
         Proposal::default()
     }
+    /// Whether a second model may draft.
+    fn has_model(&self) -> bool {
+        false
+    }
     /// Says that a second model drafts these in place of what was proposed.
     fn turn_to_model(&mut self) {}
     /// Says what went wrong that ends nothing.

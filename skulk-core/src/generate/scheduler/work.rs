@@ -410,6 +410,7 @@ impl Worker {
             }
         }
         self.parts = parts;
+        self.catch_up();
         let ended = self.running.iter().any(|running| running.over.is_some());
         self.end_over();
         any || ended || self.make_room()
@@ -458,12 +459,14 @@ impl Worker {
     fn forward(&mut self, chosen: &[Part]) -> Result<()> {
         self.segments.clear();
         self.tokens.clear();
+        let is_head = self.draft.as_ref().is_some_and(|draft| draft.shared.is_head());
         for Part { at, rows, drafted, .. } in chosen {
             let job = &self.running[*at].job;
             let state = job.turn.shared.state();
             let (start, end, all) = (state.held.len(), state.held.len() + rows, rows + drafted.len());
             let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, all);
             let segment = segment.drafted(drafted.len());
+            let segment = if is_head && job.ask.has_model() { segment.tap(0..all) } else { segment };
             self.segments.push(match job.ask.wants() {
                 (logits, Rows::Every) => segment.want_every(logits),
                 (logits, Rows::Last) if end == state.history.len() => segment.want(rows - 1..all, logits),
@@ -476,6 +479,8 @@ impl Worker {
         // Who was cancelled before the step had this token has not cancelled it.
         chosen.iter().try_for_each(|part| self.running[part.at].job.cancel.check())?;
         let (batch, cx) = (Batch::new(&self.segments, &self.tokens), StepCx::new(&self.step));
+        let taps = [self.stages.norm()];
+        let batch = if is_head { batch.taps(&taps) } else { batch };
         self.stages.forward(&batch, &mut self.replies, &cx)
     }
 
@@ -488,13 +493,22 @@ impl Worker {
     /// Notes what was computed, and lets jobs take the results they want.
     fn hand_out(&mut self, chosen: &[Part]) {
         for (segment, Part { at, rows, drafted, .. }) in chosen.iter().enumerate() {
-            let Running { job, over, reserved, again, .. } = &mut self.running[*at];
+            let Running { job, over, reserved, again, beside, .. } = &mut self.running[*at];
             let mut state = job.turn.shared.state();
             let Segment { start, logits, .. } = self.segments[segment];
             let State { history, held, .. } = &mut *state;
             held.extend_from_slice(&history[start..start + rows]);
             *again = 0;
+            let seen = |beside: &mut Beside, replies: &[Reply; 2], rows: usize| {
+                if let (Some(draft), Some(hidden)) =
+                    (&self.draft, replies[0].tap(segment, self.stages.norm()))
+                {
+                    let width = hidden.len() / self.segments[segment].rows;
+                    draft.see(beside, start, &hidden[..rows * width]);
+                }
+            };
             if logits == Logits::None {
+                seen(beside, &self.replies, *rows);
                 continue;
             }
             let (reply, drafted, known) =
@@ -505,6 +519,7 @@ impl Worker {
             let State { history, held, seq, .. } = &mut *state;
             let right = common(&history[known..], drafted);
             held.extend_from_slice(&drafted[..right]);
+            seen(beside, &self.replies, rows + right);
             self.given += (history.len() - known).min(right + 1);
             *over = match taken {
                 Ok(Ok(Taken::GoesOn)) => None,

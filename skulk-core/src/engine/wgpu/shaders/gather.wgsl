@@ -1,4 +1,4 @@
-// Gather: row i of out = row from[base + i] of x, bit by bit.
+// Gather: row i of out = row from[base + i] of x, bit by bit, from element `behind` on.
 //
 // One thread an element: groups (ceil(width / 64), rows, 1).
 
@@ -9,6 +9,6 @@
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3u) {
     if id.x < p.width {
-        out[id.y * p.out_stride + id.x] = x[rows_from[p.base + id.y] * p.x_stride + id.x];
+        out[id.y * p.out_stride + p.behind + id.x] = x[rows_from[p.base + id.y] * p.x_stride + id.x];
     }
 }

@@ -109,16 +109,23 @@ impl Worker {
                 part.drafted = first..self.drafts.len();
                 draft.keep(&mut self.running[part.at].beside, tokens);
             }
-        } else {
+        }
+        let beside = found.as_ref().copied().unwrap_or_default();
+        self.give_back(draft, found.map(drop));
+        beside
+    }
+
+    /// Ends a step of the second model's, which drafts no more where it failed.
+    fn give_back(&mut self, mut draft: Draft, found: Result<()>) {
+        draft.end();
+        if found.is_err() {
             // Its stages may be at different lengths.
             self.running.iter_mut().for_each(|running| running.beside = Beside::default());
         }
-        draft.end();
         match &found {
             Err(error) if error.kind() != ErrorKind::Cancelled && !error.is_full() => self.lose_draft(error),
             _ => self.draft = Some(draft),
         }
-        found.unwrap_or_default()
     }
 
     /// Notes that the second model drafts no more.
@@ -140,6 +147,34 @@ impl Worker {
         }
         self.step = self.signals.next_step();
         draft.run(&self.step).map(Duration::from_secs_f64)
+    }
+
+    /// Lets a head see what it has not of prompts, where its drafts may pay.
+    pub(super) fn catch_up(&mut self) {
+        let Some(mut draft) = self.draft.take() else { return };
+        let behind = |running: &Running| running.over.is_none() && draft.is_behind(&running.beside);
+        if !self.running.iter().any(behind) {
+            self.draft = Some(draft);
+            return;
+        }
+        let usual = Chance::chain(draft.shared.usual(), self.limits.recurrent, 0.0);
+        let pays = self.gate.pays(usual.take(MOST));
+        draft.begin();
+        let mut found = Ok(());
+        for (number, running) in self.running.iter_mut().enumerate() {
+            if running.over.is_some() || !draft.is_behind(&running.beside) {
+                continue;
+            }
+            if !pays {
+                draft.skip(&mut running.beside);
+            } else if found.is_ok() {
+                let state = running.job.turn.shared.state();
+                found = draft.add(number, &mut running.beside, &state.history, 0);
+            }
+        }
+        self.step = self.signals.next_step();
+        let found = found.and_then(|()| draft.run(&self.step).map(drop));
+        self.give_back(draft, found);
     }
 
     /// Takes pages for a part's drafted tokens; where there are none, it computes those that have some. Says how many.

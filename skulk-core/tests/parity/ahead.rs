@@ -1,0 +1,118 @@
+//! Heads for tokens ahead against a reference made with transformers and torch in float32: drafts token by token, logits, and
+//! hidden states.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use skulk::arch::ArchSpec;
+use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use skulk::{Batch, CancelToken, KvType, SeqId, Shard, TokenId, open_checkpoint};
+
+use super::reference::F32_CACHE;
+use super::stages::{Setup, Stages, argmax, assert_near};
+use crate::fixtures::{chosen, ids, json, path};
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+/// Rows of a head; gives the last one's logits, and its hidden state behind the last norm.
+fn draft(head: &dyn Shard, start: usize, tokens: &[TokenId], hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let (n, cancel) = (tokens.len(), CancelToken::new());
+    let segments = [Segment::new(SeqId(0), start, n).want_last(Logits::All).tap(n - 1..n)];
+    let batch = Batch::new(&segments, tokens).hidden(hidden).taps(&[1]);
+    let mut reply = Reply::new();
+    head.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+    (reply.logits(0).data.to_vec(), reply.tap(0, 1).unwrap().to_vec())
+}
+
+#[test]
+fn heads_draft_what_the_reference_does() {
+    let folder = path("qwen3_5");
+    let checkpoint = open_checkpoint(&folder).unwrap();
+    let reference = json(&folder.join("reference_mtp.json"));
+    let examples: Vec<_> = reference["examples"].as_array().unwrap().iter().enumerate().collect();
+    let few = if super::is_emulated() { 1 } else { 4 };
+    for (at, example) in chosen(few, examples) {
+        // One stage has the embeddings, or the last one has its own.
+        let cuts = if at % 2 == 0 { vec![] } else { vec![2] };
+        let setup = Setup { cuts, kv: KvType::F32.into(), ..Setup::default() };
+        let stages = Stages::load(&folder, &setup).unwrap();
+        let head = stages.arch.head_in(&*checkpoint).unwrap();
+        let spec = ShardSpec::new(Arc::new(head), 0..1, 1024, 512, KvType::F32).unwrap();
+        let cx = CancelToken::new();
+        let last = stages.shards.last().unwrap();
+        let head = last.load_ahead(&spec, &*checkpoint, &*checkpoint, &LoadCx::new(&cx, &|| ())).unwrap();
+        head.open(SeqId(0), &[]).unwrap();
+
+        let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
+        let norm = stages.arch.n_layers();
+        let taps = [norm];
+        let segments = [Segment::new(stages.open(0), 0, text.len()).tap(0..text.len())];
+        let mut replies: Vec<Reply> = Vec::new();
+        for shard in &stages.shards {
+            let batch = Batch::new(&segments, &text).taps(&taps);
+            let batch = replies.last().map_or(batch, |before| batch.hidden(before.hidden().data()));
+            let mut reply = Reply::new();
+            shard.forward(&batch, &mut reply, &StepCx::new(&cx)).unwrap();
+            replies.push(reply);
+        }
+        let width = stages.arch.hidden_size;
+        let hidden = replies.last().unwrap().tap(0, norm).unwrap();
+
+        let first = example["first_t"].as_u64().unwrap() as usize;
+        let (one, two) = (ids(&example["draft1"]), ids(&example["draft2"]));
+        let mut known = 0;
+        for (at, expected) in one.iter().enumerate() {
+            let row = first + at;
+            // What it has not seen yet, of which chained rows are forgotten.
+            let (rows, tokens) = (&hidden[known * width..(row + 1) * width], &text[known + 1..row + 2]);
+            let (logits, given) = draft(&*head, known, tokens, rows);
+            known = row + 1;
+            assert_eq!(argmax(&logits), *expected, "row {row}");
+            let next = draft(&*head, known, &[*expected], &given);
+            if let Some(expected) = two.get(at) {
+                assert_eq!(argmax(&next.0), *expected, "row {row}");
+            }
+            if at == 0 {
+                let state = &example["at_first_t"];
+                let told = floats(&state["main_hidden_post_norm_first8"]);
+                assert_near(&rows[rows.len() - width..][..8], &told, F32_CACHE, "hidden");
+                assert_near(&given[..8], &floats(&state["mtp_norm_out_first8"]), F32_CACHE, "given");
+                assert_near(&next.1[..8], &floats(&state["depth2_mtp_norm_out_first8"]), F32_CACHE, "chained");
+                for (logits, told) in [(&logits, "draft1_top20"), (&next.0, "draft2_top20")] {
+                    let told: Vec<_> = state[told].as_array().unwrap().iter().map(floats).collect();
+                    let found: Vec<_> = told.iter().map(|pair| logits[pair[0] as usize]).collect();
+                    let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
+                    assert_near(&found, &told, F32_CACHE, "logits");
+                }
+            }
+        }
+    }
+}
+
+/// What a head takes is checked as what shards take is.
+#[test]
+fn batches_without_hidden_states_are_refused() {
+    let checkpoint = open_checkpoint(path("qwen3_5")).unwrap();
+    let stages = Stages::load(&path("qwen3_5"), &Setup::default()).unwrap();
+    let describe = |arch: ArchSpec| ShardSpec::new(Arc::new(arch), 0..1, 64, 16, KvType::F32).unwrap();
+    let spec = describe(stages.arch.head_in(&*checkpoint).unwrap());
+    let (cancel, last) = (CancelToken::new(), stages.shards.last().unwrap());
+    let cx = LoadCx::new(&cancel, &|| ());
+    let load = |spec: &ShardSpec| last.load_ahead(spec, &*checkpoint, &*checkpoint, &cx);
+    let head = load(&spec).unwrap();
+    head.open(SeqId(0), &[]).unwrap();
+    let (tokens, width) = ([TokenId(5), TokenId(6)], stages.arch.hidden_size);
+    let segments = [Segment::new(SeqId(0), 0, 2)];
+    let step = |batch: Batch<'_>| head.forward(&batch, &mut Reply::new(), &StepCx::new(&cancel));
+    let batch = Batch::new(&segments, &tokens);
+    assert!(step(batch).is_err() && step(batch.hidden(&vec![0.0; width])).is_err());
+    assert!(step(batch.hidden(&vec![0.0; 2 * width]).taps(&[2])).is_err(), "there is one layer");
+    step(batch.hidden(&vec![0.0; 2 * width])).unwrap();
+    // A model is none, nor is a head of another one.
+    assert!(load(&describe((*stages.arch).clone())).is_err());
+    let mut other = stages.arch.head_in(&*checkpoint).unwrap();
+    other.hidden_size *= 2;
+    assert!(load(&describe(other)).is_err());
+}
