@@ -1615,11 +1615,17 @@ export interface LoadOptions {
   /** The chat template, instead of those of the checkpoint. */
   chatTemplate?: string | null;
   /**
-   * The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the last
-   * stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
-   * Plans do not count it.
+   * The path of what drafts tokens: a smaller model with the same vocabulary, or this model's head for tokens ahead
+   * (MTP) in a file of its own. It runs whole on the engine of the last stage, with its options, a budget among them;
+   * its keys and values are for as many sessions, beside `kv_memory`. Plans do not count it.
    */
   draftModel?: string | null;
+  /**
+   * Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and of
+   * that layer's keys and values for as many sessions, which plans do not count: by default it drafts where neither a
+   * `draft_model` does nor memory was planned, and where it can be loaded, as the model's memory tells.
+   */
+  mtp?: boolean | null;
 }
 
 /** Options of serving feed-forward blocks and experts to other machines. */

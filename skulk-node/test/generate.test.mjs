@@ -37,6 +37,20 @@ test("tokens ahead are those one by one", async () => {
   }
 });
 
+test("a head for tokens ahead changes no text", async () => {
+  const path = `${FIXTURES}/qwen3_5`;
+  const model = await skulk.Model.load(path, { threads: 1 });
+  assert.deepEqual(model.memory.draftModel.layers, { start: 0, end: 1 });
+  const told = (options) => model.generate(PROMPT, { maxTokens: 60, ignoreEos: true, ...options }).output();
+  const alone = await told({ speculate: "off" });
+  const ahead = await told({ speculate: "draft_model", draftTokens: 2 });
+  assert.deepEqual(ahead.ids, alone.ids);
+  assert.ok(ahead.finish.timings.acceptedTokens > 20);
+  const without = await skulk.Model.load(path, { threads: 1, mtp: false });
+  assert.equal(without.memory.draftModel, null);
+  await assert.rejects(skulk.Model.load(`${FIXTURES}/llama`, { mtp: true }), failure("InvalidArgument"));
+});
+
 test("a draft model changes no text", async () => {
   const path = `${FIXTURES}/llama`;
   const drafted = await skulk.Model.load(path, { draftModel: path, threads: 1 });

@@ -235,6 +235,20 @@ def test_a_draft_model_changes_no_text() -> None:
         skulk.Model.load(FIXTURES / "stories260K", draft_model=str(llama))
 
 
+def test_a_head_for_tokens_ahead_changes_no_text() -> None:
+    path = FIXTURES / "qwen3_5"
+    model = skulk.Model.load(path, threads=1)
+    assert model.memory.draft_model is not None
+    assert model.memory.draft_model.layers == range(1)
+    alone = model.generate(PROMPT, max_tokens=60, ignore_eos=True, speculate="off").output()
+    ahead = model.generate(PROMPT, max_tokens=60, ignore_eos=True, speculate="draft_model", draft_tokens=2).output()
+    assert ahead.ids == alone.ids
+    assert ahead.finish.timings.accepted_tokens > 20
+    assert skulk.Model.load(path, threads=1, mtp=False).memory.draft_model is None
+    with pytest.raises(skulk.InvalidArgumentError, match="head for tokens ahead"):
+        skulk.Model.load(FIXTURES / "llama", mtp=True)
+
+
 def test_the_seed_fixes_the_text(stories: skulk.Model) -> None:
     def text(seed: int) -> str:
         return stories.generate(PROMPT, max_tokens=30, temperature=1.0, seed=seed).text()

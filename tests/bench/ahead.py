@@ -5,19 +5,25 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from arms import HERE, built
+from arms import HERE, built, synthetic
 from measuring import count, disturbance, measure, table
 
 PROMPTS = HERE / "prompts.json"
 SESSIONS = 4
 
 
+# How often a trained head's drafts are right.
+HEAD_ACCEPTS = 0.75
+
+
 class Run(NamedTuple):
-    """One process: all classes of prompts with and without tokens ahead, one session and some at once."""
+    """One process: all classes of prompts with and without tokens ahead, one session and some at once; with a head for
+    tokens ahead prose alone, and one session."""
 
     model: Path
     threads: int
     prompts: Path
+    head: bool = False
 
 
 class Skulk:
@@ -28,6 +34,8 @@ class Skulk:
 
     def command(self, run):
         options = [f"--model={run.model}", f"--threads={run.threads}", f"--prompts={run.prompts}"]
+        if run.head:
+            return [self.binary, *options, f"--head-accepts={HEAD_ACCEPTS}", "--class=prose", "--sessions=1", "--tokens=48"]
         return [self.binary, *options, f"--sessions={SESSIONS}", "--rounds=3"]
 
     def result(self, output, run):
@@ -41,10 +49,12 @@ class Bench:
         self.model, self.threads = args.model, args.threads[0]
         self.arm = Skulk()
         self.run = Run(self.model, self.threads, (args.prompts or PROMPTS).resolve())
+        self.head = Run(synthetic(args, "ahead"), self.threads, PROMPTS.resolve(), head=True)
 
     def round(self, number):
-        run = measure(self.arm, self.run)
-        return disturbance([run]) | {"figures": figures(run["classes"]), "run": run}
+        run, head = measure(self.arm, self.run), measure(self.arm, self.head)
+        found = figures(run["classes"]) | {"ahead_mtp": head["classes"]["prose"]["1"]["gain"]}
+        return disturbance([run, head]) | {"figures": found, "run": run}
 
     def report(self, rounds):
         """What --json gets beside the rounds."""
@@ -59,6 +69,7 @@ class Bench:
             row = [name, f"{statistics.median(one['plain'] for one in alone):.1f}", f"**{found[f'ahead_{name}']:.2f}**"]
             row += [f"{statistics.median(one['accepted'] for one in alone):.0%}"]
             rows.append([*row, f"**{found[f'ahead_{name}_{SESSIONS}']:.2f}**"])
+        rows.append(["prose, synthetic head", "", f"**{found['ahead_mtp']:.2f}**", f"{HEAD_ACCEPTS:.0%} said", ""])
         heading = [f"prompts, {count(self.threads)}", "one token at a time, tok/s", "ahead to that"]
         table([*heading, "drafts that were right", f"of {SESSIONS} sessions"], rows)
 

@@ -6,11 +6,12 @@
 //! differ are an error.
 //!
 //! `--draft-model FILE` lets a smaller model draft, too; `--link MILLISECONDS` cuts the model into two stages with a link
-//! between them that takes so long each way.
+//! between them that takes so long each way. `--head-accepts SHARE` lets the checkpoint's head for tokens ahead draft alone,
+//! with tokens that are right so often, whatever its weights are.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
-#[path = "ahead_link.rs"]
-mod link;
+#[path = "ahead_engine.rs"]
+mod engine;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use link::Far;
+use engine::{Staged, Told};
 use serde_json::{Map, Value, json};
 use skulk::{EngineOptions, GenerateOptions, LoadOptions, Memory, Model, Sampling, Speculate, TokenId};
 
@@ -55,6 +56,12 @@ struct Args {
     /// Two stages with a link between them, and how many milliseconds it takes each way.
     #[arg(long)]
     link: Option<f64>,
+    /// The checkpoint's head drafts alone, and is right so often.
+    #[arg(long, conflicts_with_all = ["draft_model", "link"])]
+    head_accepts: Option<f64>,
+    /// The only class of prompts.
+    #[arg(long)]
+    class: Option<String>,
     /// Where weights lie.
     #[arg(long, default_value = "mapped")]
     memory: Memory,
@@ -89,10 +96,21 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<Value, AnyError> {
     let engine = EngineOptions::default().threads(args.threads).memory(args.memory);
     let options = LoadOptions::default().context(4096).sessions(args.sessions.max(1));
-    let mut options = match args.link {
-        Some(link) => options.stages(2).engine(Arc::new(Far::new(skulk::engines::cpu(&engine)?, link)?)),
-        None => options.engine_options(engine),
+    let told = args.head_accepts.map(Told::new);
+    let mut options = match (args.link, &told) {
+        (None, None) => options.engine_options(engine),
+        (link, told) => {
+            let cpu = skulk::engines::cpu(&engine)?;
+            let staged = Staged::new(cpu, link.unwrap_or(0.0), told.clone())?;
+            options.stages(1 + usize::from(link.is_some())).engine(Arc::new(staged))
+        }
     };
+    if told.is_some() {
+        if args.sessions > 1 {
+            return Err("a head is told what one session says: --sessions 1".into());
+        }
+        options.mtp = Some(true);
+    }
     options.draft_model.clone_from(&args.draft_model);
     let model = Model::open(&args.model, &options)?;
     let listed: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&args.prompts)?)?;
@@ -101,14 +119,20 @@ fn run(args: &Args) -> Result<Value, AnyError> {
         let text = |field: &str| of[field].as_str().ok_or_else(|| format!("prompt {at} has no `{field}`"));
         let ids = model.tokenizer().encode(text("prompt")?, true)?;
         let temperature = of["temperature"].as_f64().unwrap_or(0.0) as f32;
-        classes.entry(text("class")?).or_default().push(Prompt { ids, temperature });
+        let class = text("class")?;
+        if args.class.as_deref().is_none_or(|only| only == class) {
+            classes.entry(class).or_default().push(Prompt { ids, temperature });
+        }
     }
     let mut report = Map::new();
     for (class, prompts) in classes {
         let mut of = Map::new();
-        of.insert("1".to_owned(), compared(args, &model, &prompts, 1)?);
+        of.insert("1".to_owned(), compared(args, (&model, told.as_deref()), &prompts, 1)?);
         if args.sessions > 1 {
-            of.insert(args.sessions.to_string(), compared(args, &model, &prompts, args.sessions)?);
+            of.insert(
+                args.sessions.to_string(),
+                compared(args, (&model, told.as_deref()), &prompts, args.sessions)?,
+            );
         }
         report.insert(class.to_owned(), of.into());
     }
@@ -116,16 +140,28 @@ fn run(args: &Args) -> Result<Value, AnyError> {
 }
 
 /// A class's prompts in both ways, in turns.
-fn compared(args: &Args, model: &Model, prompts: &[Prompt], sessions: usize) -> Result<Value, AnyError> {
+fn compared(
+    args: &Args,
+    (model, told): (&Model, Option<&Told>),
+    prompts: &[Prompt],
+    sessions: usize,
+) -> Result<Value, AnyError> {
+    // What a head shall say.
+    let texts = match told {
+        Some(_) => decode(args, model, prompts, 1, (Speculate::Off, None))?.texts,
+        None => Vec::new(),
+    };
+    let head = told.map(|told| (told, &*texts));
+    let ahead = if told.is_some() { Speculate::DraftModel } else { Speculate::Auto };
     let (mut gains, mut plain, mut drafted, mut accepted) = (Vec::new(), Vec::new(), 0, 0);
     for round in 0..args.rounds {
         // Who goes first alternates.
-        let mut ways = [Speculate::Off, Speculate::Auto].map(|way| (way, None));
+        let mut ways = [Speculate::Off, ahead].map(|way| (way, None));
         if round % 2 == 1 {
             ways.reverse();
         }
         for (way, taken) in &mut ways {
-            *taken = Some(decode(args, model, prompts, sessions, *way)?);
+            *taken = Some(decode(args, model, prompts, sessions, (*way, head))?);
         }
         ways.sort_by_key(|(way, _)| *way != Speculate::Off);
         let [(_, Some(without)), (_, Some(ahead))] = &ways else { return Err("nothing was measured".into()) };
@@ -148,17 +184,20 @@ fn decode(
     model: &Model,
     prompts: &[Prompt],
     sessions: usize,
-    way: Speculate,
+    (way, head): (Speculate, Option<(&Told, &[Vec<TokenId>])>),
 ) -> Result<Taken, AnyError> {
     let mut taken = Taken { texts: Vec::new(), seconds: 0.0, drafted: 0, accepted: 0 };
     let at_once: Vec<_> = prompts.iter().cycle().take(prompts.len().next_multiple_of(sessions)).collect();
-    for group in at_once.chunks(sessions) {
+    for (number, group) in at_once.chunks(sessions).enumerate() {
+        if let Some((told, texts)) = head {
+            told.tell([&*group[0].ids, &texts[number]].concat());
+        }
         let start = |(at, prompt): (usize, &&Prompt)| {
             let sampling = Sampling::default().temperature(prompt.temperature).seed(at as u64);
             let options =
                 GenerateOptions::default().max_tokens(args.tokens).ignore_eos(true).sampling(sampling);
             let mut options = options.speculate(way);
-            options.draft_tokens = args.draft_tokens.filter(|_| way == Speculate::Auto);
+            options.draft_tokens = args.draft_tokens.filter(|_| way != Speculate::Off);
             model.generate(prompt.ids.clone(), options)
         };
         let mut running = group.iter().enumerate().map(start).collect::<skulk::Result<Vec<_>>>()?;

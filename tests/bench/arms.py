@@ -147,10 +147,11 @@ def llama_cpp_python(venv):
     return python_with("llama_cpp", LLAMA_CPP, venv, "--no-binary=llama-cpp-python", CMAKE_ARGS=CMAKE_ARGS)
 
 
-def synthetic_moe(args):
-    """A made-up mixture of experts of real widths, made once."""
-    model = ROOT / ".cache/synthetic-moe.gguf"
+def synthetic(args, kind="mixture"):
+    """A made-up model of real widths, made once."""
+    model = ROOT / f".cache/synthetic-{kind}.gguf"
     if not model.exists():
         python = python_with("gguf", GGUF, args.venv)
-        subprocess.run([python, HERE / "synthetic_moe.py", model, "--tokenizer", args.model], check=True)
+        options = ["--tokenizer", args.model, "--kind", kind]
+        subprocess.run([python, HERE / "synthetic.py", model, *options], check=True)
     return model

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from arms import HERE, built, llama_cpp_python, synthetic_moe
+from arms import HERE, built, llama_cpp_python, synthetic
 from measuring import count, disturbance, measure, table
 
 # Each session decodes so many tokens behind a prompt of ten; the first one belongs to the prompt.
@@ -93,7 +93,7 @@ class Bench:
             arm.prepare(args)
         run = Run(self.model, self.threads, SESSIONS, ROWS, RESTORED)
         self.runs = {name: (arm, run) for name, arm in arms.items()}
-        self.runs["moe"] = arms["skulk"], Run(synthetic_moe(args), self.threads, [1], [1, 2], 0)
+        self.runs["moe"] = arms["skulk"], Run(synthetic(args), self.threads, [1], [1, 2], 0)
 
     def round(self, number):
         """Each program once. Who goes first alternates."""

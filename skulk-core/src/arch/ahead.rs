@@ -21,6 +21,8 @@ impl ArchSpec {
             let own = [names.joint_projection(), names.embedding_norm(), names.hidden_norm()];
             own.iter().all(|name| checkpoint.tensor(name).is_some())
         })?;
+        let own_norm = checkpoint.tensor(&names.output_norm()).is_some();
+        let names = if own_norm { names } else { names.with_norm(&self.names).unwrap_or(names) };
         let (layers, ahead) = (vec![layer], Some(AheadSpec { hidden_first: false }));
         let mut head = Self { layers, ahead, names, ..self.clone() };
         super::huggingface::reword(&mut head, checkpoint);

@@ -256,6 +256,12 @@ impl Reply {
         &mut self.logits[range]
     }
 
+    /// The tokens of a segment's logits, for writing.
+    pub fn ids_mut(&mut self, segment: usize) -> &mut [TokenId] {
+        let range = self.parts.get(segment).map_or(0..0, |part| part.ids.clone());
+        &mut self.ids[range]
+    }
+
     /// The hidden states behind a layer of the rows that a segment taps, `[rows, hidden]`, where it taps some and the shard
     /// has the layer. Of several residual streams it is the first one.
     pub fn tap(&self, segment: usize, layer: usize) -> Option<&[f32]> {

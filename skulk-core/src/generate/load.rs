@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::chat::Origin;
-use super::draft::{self, Drafting, Heading};
+use super::draft::{self, Drafting, Loaded};
 use super::fingerprint::Fingerprint;
 use super::model::{Inner, Model, StageInfo};
 use super::scheduler::{Limits, Scheduler};
@@ -97,13 +97,9 @@ fn assemble(
     let rows = step_rows(prefill_chunk, sessions);
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = Building::start(checkpoint, &options.cancel)?;
-    let second = options.draft_model.as_deref();
-    let second =
-        second.map(|path| Drafting::open(path, options, [context, rows, sessions], kv)).transpose()?;
-
     let planned = placement.context_tokens().is_some();
-    let head = Heading::find((&arch, checkpoint), (options, planned), [context, rows, sessions], kv)?;
-    let of_second = second.as_ref().map_or(0, |second| second.arch.n_layers()) + usize::from(head.is_some());
+    let second = Drafting::find((&arch, checkpoint), (options, planned), [context, rows, sessions], kv)?;
+    let of_second = second.as_ref().map_or(0, Drafting::n_layers);
     let (done, total) = (AtomicUsize::new(0), arch.n_layers() + of_second);
     let on_layer = || {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -125,9 +121,6 @@ fn assemble(
         shards.push(shard);
         stages.push(info);
     }
-    let none = || Error::new(ErrorKind::Internal, "a placement has no stage");
-    let last = stages.last().map(|stage: &StageInfo| stage.engine.clone()).ok_or_else(none)?;
-    let loaded = second.as_ref().map(|second| second.load(&last, &engines, &cx)).transpose()?;
     let tokenizer = tokenizer.wait()?;
     if tokenizer.vocab_size() > arch.vocab_size {
         return Err(Error::new(
@@ -141,15 +134,12 @@ fn assemble(
         .with("file", checkpoint.path().display())
         .with_hint("the tokenizer belongs to another model"));
     }
-    let second = match (second, loaded) {
-        (Some(second), Some(loaded)) => Some(second.finish(loaded, &tokenizer, arch.vocab_size)?),
-        _ => match head {
-            Some(head) => {
-                let engine = engines.iter().find(|engine| *engine.id() == last).ok_or_else(none)?;
-                head.load((&**shards.last().ok_or_else(none)?, &**engine), checkpoint, &tokenizer, &cx)?
-            }
-            None => None,
-        },
+    let second = match (second, shards.last(), stages.last()) {
+        (Some(second), Some(last), Some(StageInfo { engine, .. })) => {
+            let (engines, tokenizer) = (&*engines, &tokenizer);
+            second.load(&Loaded { last: &**last, engine, engines, checkpoint, tokenizer }, &cx)?
+        }
+        _ => None,
     };
     let shards = Arc::new(Stages::new(shards));
     let recurrent = arch.has_states();

@@ -100,13 +100,14 @@ pub struct LoadOptions {
     pub card: Option<ModelCard>,
     /// The source of its chat template; `None`: its checkpoint's.
     pub chat_template: Option<String>,
-    /// A checkpoint of a smaller model with the same vocabulary, which [drafts](crate::Speculate) tokens. It runs whole on the
-    /// engine of the last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
-    /// [`kv_memory`](Self::kv_memory). Plans do not count it.
+    /// A checkpoint that [drafts](crate::Speculate) tokens: a smaller model with the same vocabulary, or this model's head for
+    /// tokens ahead (MTP) in a file of its own. It runs whole on the engine of the last stage, with its options, a budget among
+    /// them; its keys and values are for as many sessions, beside [`kv_memory`](Self::kv_memory). Plans do not count it.
     pub draft_model: Option<PathBuf>,
     /// Whether a head for tokens ahead (MTP) that the checkpoint has [drafts](crate::Speculate). It takes the memory of a layer
     /// more, and of that layer's keys and values for as many sessions, beside [`kv_memory`](Self::kv_memory), which plans do
-    /// not count. `None`: it does, where neither a [`draft_model`](Self::draft_model) does nor memory was planned.
+    /// not count. `None`: it does, where neither a [`draft_model`](Self::draft_model) does nor memory was planned, and where
+    /// it can be loaded, as [`Model::memory`](crate::Model::memory) tells.
     pub mtp: Option<bool>,
     /// Called after each layer that was loaded.
     pub progress: Option<OnProgress>,

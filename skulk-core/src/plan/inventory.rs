@@ -61,7 +61,7 @@ pub struct Inventory {
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub vision: u64,
-    /// Layers that predict further tokens, behind the last one; not loaded.
+    /// Layers that predict further tokens, behind the last one; loaded where an option asks for that.
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub mtp: u64,
@@ -344,7 +344,7 @@ impl Inventory {
         (self.elements > 0 && bytes > 0).then(|| self.elements as f64 / bytes as f64)
     }
 
-    /// What is not loaded, and in no budget.
+    /// What is in no budget.
     pub(super) fn beside(&self) -> u64 {
         [self.input_table, self.vision, self.mtp].into_iter().fold(0, u64::saturating_add)
     }

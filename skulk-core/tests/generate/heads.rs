@@ -1,13 +1,15 @@
 //! Do heads for tokens ahead draft as they were trained to, and is the text the same?
 
 use skulk::{
-    ErrorKind, GenerateOptions, LoadOptions, Model, Prompt, Sampling, Speculate, Timings, TokenId,
+    ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Prompt, Sampling, Speculate, Timings, TokenId,
 };
 
-use crate::fixtures::{ids, json};
+use skulk::card::{MtpConcatOrder, MtpNormConvention};
+
+use crate::fixtures::{ids, json, root};
 use crate::generate::common::{OPENING, fresh, greedy, on, one_thread, path, reference_prompt};
 use crate::generate::wrapped::Wrapped;
-use crate::support::mlx_layout::Checkpoint;
+use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 const NAME: &str = "qwen3_5";
 
@@ -105,7 +107,9 @@ fn a_batch_is_drafted_by_a_head() {
     let alone: Vec<_> = prompts.iter().map(|prompt| fresh(&model, prompt.clone(), &off).ids).collect();
     let all = greedy(40);
     let head = greedy(40).speculate(Speculate::DraftModel);
-    for ahead in [all.clone(), all.draft_tokens(2), head.clone(), head.clone().draft_tokens(1), head.draft_tokens(9)] {
+    for ahead in
+        [all.clone(), all.draft_tokens(2), head.clone(), head.clone().draft_tokens(1), head.draft_tokens(9)]
+    {
         let prompts: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
         let outputs = model.generate_batch(prompts, &ahead).into_iter();
         assert_eq!(outputs.map(|output| output.unwrap().ids).collect::<Vec<_>>(), alone, "{ahead:?}");
@@ -139,7 +143,8 @@ fn heads_are_used_where_that_is_wanted() {
     assert!(without.memory().draft_model.is_none());
     let error = without.generate(OPENING, greedy(2).speculate(Speculate::DraftModel)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    let about = |error: &skulk::Error| error.context().iter().any(|(key, value)| *key == "field" && value == "mtp");
+    let about =
+        |error: &skulk::Error| error.context().iter().any(|(key, value)| *key == "field" && value == "mtp");
     let error = Model::open(path("llama"), &one_thread().mtp(true)).err().unwrap();
     assert!(error.kind() == ErrorKind::InvalidArgument && about(&error), "{error}");
     let error = Model::open(path(NAME), &one_thread().mtp(true).draft_model(path(NAME))).err().unwrap();
@@ -147,6 +152,106 @@ fn heads_are_used_where_that_is_wanted() {
     // Another model that is named drafts alone.
     let drafted = self::model(one_thread().draft_model(path(NAME)));
     assert_eq!(drafted.memory().draft_model.unwrap().layers, 0..4);
+}
+
+/// Makes a copy of the model without its head, and a folder with the head alone, both changed like this before.
+fn apart(change: impl FnOnce(&mut Checkpoint)) -> [tempfile::TempDir; 2] {
+    let mut checkpoint = Checkpoint::read(&path(NAME));
+    change(&mut checkpoint);
+    let (head, rest) = checkpoint.weights.into_iter().partition(|(name, _)| name.starts_with("mtp."));
+    checkpoint.weights = head;
+    let beside = checkpoint.written();
+    checkpoint.weights = rest;
+    let alone = checkpoint.written();
+    std::fs::copy(path(NAME).join("tokenizer.json"), alone.path().join("tokenizer.json")).unwrap();
+    std::fs::remove_file(beside.path().join("config.json")).unwrap();
+    std::fs::rename(beside.path().join("model.safetensors"), beside.path().join("mtp.safetensors")).unwrap();
+    [alone, beside]
+}
+
+/// A file of the head alone: as llama.cpp's converter writes it, and with the model's own tensors, without a description.
+#[test]
+fn heads_in_files_of_their_own_draft() {
+    let [alone, beside] = apart(|_| ());
+    let reference = json(&path(NAME).join("reference_mtp.json"));
+    let example = &reference["examples"][0];
+    let gguf = root().join("tests/fixtures/ahead/qwen3_5_mtp.gguf");
+    for file in [beside.path().to_owned(), beside.path().join("mtp.safetensors"), gguf.clone()] {
+        let model = Model::open(alone.path(), &one_thread().context(512).draft_model(&file)).unwrap();
+        assert_eq!(model.memory().draft_model.unwrap().layers, 0..1);
+        let options = greedy(64).speculate(Speculate::DraftModel).draft_tokens(2);
+        let output = fresh(&model, ids(&example["prompt_ids"]), &options);
+        assert_eq!(output.ids, ids(&example["greedy_ids"]));
+        let Timings { drafted_tokens, accepted_tokens, draft_steps, .. } = output.finish.timings;
+        assert_eq!((drafted_tokens, accepted_tokens, draft_steps), told(example, 2), "{}", file.display());
+    }
+    for file in [gguf, beside.path().join("nothing.safetensors")] {
+        // Of another model, and none.
+        let error = Model::open(path("stories260K"), &one_thread().draft_model(&file)).err().unwrap();
+        assert!([ErrorKind::ConfigInvalid, ErrorKind::FileNotFound].contains(&error.kind()), "{error}");
+    }
+    let error = Model::open(path("llama"), &one_thread().draft_model(beside.path())).err().unwrap();
+    assert!([ErrorKind::TensorMissing, ErrorKind::TensorShape].contains(&error.kind()), "{error}");
+}
+
+/// A card says how the norms of such a file are to be taken, and what comes first: with another convention than the head was
+/// trained with, hardly a draft is right, and the text is the same.
+#[test]
+fn cards_say_how_heads_are_written() {
+    let [alone, beside] = apart(|_| ());
+    let reference = json(&path(NAME).join("reference_mtp.json"));
+    let example = &reference["examples"][0];
+    let card = include_str!("../../../cards/mlx-community--Qwen3.5-2B-4bit.toml");
+    let runs = |beside: &tempfile::TempDir, norm, order| {
+        let mut card = ModelCard::from_toml(card).unwrap();
+        let runtime = card.runtime.as_mut().unwrap();
+        (runtime.mtp_norm_convention, runtime.mtp_concat_order) = (norm, order);
+        let mut load = one_thread().context(512).draft_model(beside.path());
+        load.card = Some(card);
+        let model = Model::open(alone.path(), &load).unwrap();
+        let options = greedy(64).speculate(Speculate::DraftModel).draft_tokens(1);
+        let output = fresh(&model, ids(&example["prompt_ids"]), &options);
+        assert_eq!(output.ids, ids(&example["greedy_ids"]));
+        output.finish.timings.accepted_tokens
+    };
+    let expected = told(example, 1).1;
+    let (whole, last) = (Some(MtpNormConvention::ActualScale), Some(MtpConcatOrder::HiddenFirst));
+    assert_eq!(runs(&beside, None, None), expected);
+    assert_eq!(
+        runs(&beside, Some(MtpNormConvention::ZeroCentered), Some(MtpConcatOrder::EmbedFirst)),
+        expected
+    );
+    let accepted = runs(&beside, whole, None);
+    assert!(accepted * 2 < expected, "{accepted}");
+    // What the projection takes is in the other order.
+    let [_, turned] = apart(|checkpoint| {
+        let joint = checkpoint.weights.get_mut("mtp.fc.weight").unwrap();
+        let row = joint.bytes.len() / joint.shape[0];
+        joint.bytes.chunks_exact_mut(row).for_each(|row| row.rotate_left(row.len() / 2));
+    });
+    assert_eq!(runs(&turned, None, last), expected);
+}
+
+/// A head of which nothing is ever right drafts no more, says so once, and changes no text.
+#[test]
+fn heads_that_are_never_right_are_given_up() {
+    let [alone, beside] = apart(|checkpoint| {
+        let norm = checkpoint.weights.get_mut("mtp.norm.weight").unwrap();
+        // Of each number the sign: what is near 0 is far below it, and the likeliest is the least likely.
+        *norm = Tensor::of_f32(&norm.shape, &norm.values().iter().map(|x| -3.0 - x).collect::<Vec<_>>());
+    });
+    let model = Model::open(alone.path(), &one_thread().context(512).draft_model(beside.path())).unwrap();
+    let prompt = reference_prompt(NAME, 0);
+    let expected = fresh(&model, prompt.clone(), &greedy(90).speculate(Speculate::Off)).ids;
+    let alone = greedy(90).speculate(Speculate::DraftModel).draft_tokens(3);
+    let output = fresh(&model, prompt.clone(), &alone);
+    assert_eq!(output.ids, expected);
+    let [warning] = &output.finish.warnings[..] else { panic!("{:?}", output.finish) };
+    assert!(warning.contains("mtp_norm_convention"), "{warning}");
+    assert!(output.finish.timings.drafted_tokens < 110, "{:?}", output.finish.timings);
+    assert_eq!(model.generate(prompt.clone(), alone).err().unwrap().kind(), ErrorKind::EngineFailed);
+    let auto = fresh(&model, prompt, &greedy(90));
+    assert_eq!((auto.ids, auto.finish.warnings), (expected, vec![]));
 }
 
 /// Engines that know no heads run without, and say so where one is asked for.
@@ -158,7 +263,8 @@ fn other_engines_have_no_heads() {
     assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{error}");
 }
 
-/// A head that lacks a tensor, or has one of another shape, is an error by its name; without it the model loads.
+/// A head that lacks a tensor, or has one of another shape, is an error by its name where it is asked for; else the model
+/// loads without it.
 #[test]
 fn broken_heads_are_errors() {
     for (name, shape, kind) in [
@@ -174,10 +280,14 @@ fn broken_heads_are_errors() {
         }
         let folder = checkpoint.written();
         std::fs::copy(path(NAME).join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
-        let error = Model::open(folder.path(), &one_thread()).err().unwrap();
+        let error = Model::open(folder.path(), &one_thread().mtp(true)).err().unwrap();
         assert_eq!(error.kind(), kind, "{name}: {error}");
-        assert!(error.to_string().contains("mtp") || format!("{error:?}").contains(name), "{name}: {error:?}");
-        let model = Model::open(folder.path(), &one_thread().mtp(false)).unwrap();
+        assert!(
+            error.to_string().contains("mtp") || format!("{error:?}").contains(name),
+            "{name}: {error:?}"
+        );
+        let model = Model::open(folder.path(), &one_thread()).unwrap();
+        assert!(model.memory().draft_model.is_none(), "{name}");
         assert!(!fresh(&model, OPENING, &greedy(4)).ids.is_empty());
     }
 }

@@ -11,6 +11,7 @@ use skulk::{Batch, CancelToken, KvType, SeqId, Shard, TokenId, open_checkpoint};
 use super::reference::F32_CACHE;
 use super::stages::{Setup, Stages, argmax, assert_near};
 use crate::fixtures::{chosen, ids, json, path};
+use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 fn floats(value: &Value) -> Vec<f32> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
@@ -115,4 +116,60 @@ fn batches_without_hidden_states_are_refused() {
     let mut other = stages.arch.head_in(&*checkpoint).unwrap();
     other.hidden_size *= 2;
     assert!(load(&describe(other)).is_err());
+}
+
+/// Heads that lie behind the last layer, as DeepSeek's and GLM's do: one that is that layer again and takes hidden states as
+/// they are computes what that layer does.
+#[test]
+fn heads_behind_the_last_layer_compute_as_it_does() {
+    let names = ["deepseek_v3", "glm4_moe", "glm4_moe_lite", "deepseek_v32", "glm_moe_dsa"];
+    let few = if super::is_emulated() { 1 } else { 5 };
+    for name in chosen(few, names) {
+        let mut written = Checkpoint::read(&path(name));
+        let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path(name)).unwrap()).unwrap();
+        let (n, width, own) = (arch.n_layers(), arch.hidden_size, &mut written.weights);
+        let last = format!("model.layers.{}.", n - 1);
+        let rename = |(name, tensor): (&String, &Tensor)| {
+            let rest = name.strip_prefix(&last)?;
+            Some((format!("model.layers.{n}.{rest}"), tensor.clone()))
+        };
+        let head: Vec<_> = own.iter().filter_map(rename).collect();
+        own.extend(head);
+        let norm = own["model.norm.weight"].clone();
+        own.insert(format!("model.layers.{n}.shared_head.norm.weight"), norm);
+        let ones = vec![1.0; width];
+        for norm in ["enorm", "hnorm"] {
+            own.insert(format!("model.layers.{n}.{norm}.weight"), Tensor::of_f32(&[width], &ones));
+        }
+        // Embeddings come first.
+        let joint: Vec<_> = (0..width * 2 * width)
+            .map(|at| if at % (2 * width) == width + at / (2 * width) { 1.0 } else { 0.0 })
+            .collect();
+        own.insert(format!("model.layers.{n}.eh_proj.weight"), Tensor::of_f32(&[width, 2 * width], &joint));
+        let folder = written.written();
+        let checkpoint = open_checkpoint(folder.path()).unwrap();
+        let setup = Setup { cuts: vec![n - 1], kv: KvType::F32.into(), ..Setup::default() };
+        let stages = Stages::load(folder.path(), &setup).unwrap();
+        let (last, cancel) = (stages.shards.last().unwrap(), CancelToken::new());
+        assert_eq!(last.spec().layers, n - 1..n, "{name}");
+        let head = stages.arch.head_in(&*checkpoint).unwrap();
+        let spec = ShardSpec::new(Arc::new(head), 0..1, 64, 16, KvType::F32).unwrap();
+        let head = last.load_ahead(&spec, &*checkpoint, &*checkpoint, &LoadCx::new(&cancel, &|| ())).unwrap();
+        head.open(SeqId(0), &[]).unwrap();
+        last.open(SeqId(0), &[]).unwrap();
+        let rows = 9;
+        let hidden: Vec<f32> = (0..rows * width).map(|at| ((at * 37 % 101) as f32 - 50.0) / 20.0).collect();
+        let normed = hidden.chunks(width).flat_map(|row| {
+            let square = row.iter().map(|x| x * x).sum::<f32>() / width as f32;
+            row.iter().map(move |x| x / (square + 1e-6).sqrt())
+        });
+        let normed: Vec<f32> = normed.collect();
+        let tokens: Vec<_> = (3..3 + rows as u32).map(TokenId).collect();
+        let (logits, _) = draft(&*head, 0, &tokens, &hidden);
+        let segments = [Segment::new(SeqId(0), 0, rows).want_last(Logits::All)];
+        let mut reply = Reply::new();
+        let batch = Batch::new(&segments, &tokens).hidden(&normed);
+        last.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+        assert_near(&logits, reply.logits(0).data, F32_CACHE, name);
+    }
 }

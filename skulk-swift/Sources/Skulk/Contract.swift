@@ -2819,10 +2819,14 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var card: ModelCard?
     /// The chat template, instead of those of the checkpoint.
     public var chatTemplate: String?
-    /// The path of a smaller model with the same vocabulary, which drafts tokens. It runs whole on the engine of the
-    /// last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
-    /// `kv_memory`. Plans do not count it.
+    /// The path of what drafts tokens: a smaller model with the same vocabulary, or this model's head for tokens ahead
+    /// (MTP) in a file of its own. It runs whole on the engine of the last stage, with its options, a budget among
+    /// them; its keys and values are for as many sessions, beside `kv_memory`. Plans do not count it.
     public var draftModel: String?
+    /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and
+    /// of that layer's keys and values for as many sessions, which plans do not count: by default it drafts where
+    /// neither a `draft_model` does nor memory was planned, and where it can be loaded, as the model's memory tells.
+    public var mtp: Bool?
 
     /// Of its fields.
     public init(
@@ -2854,7 +2858,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         screenHead: Bool? = nil,
         card: ModelCard? = nil,
         chatTemplate: String? = nil,
-        draftModel: String? = nil
+        draftModel: String? = nil,
+        mtp: Bool? = nil
     ) {
         self.stages = stages
         self.engine = engine
@@ -2885,6 +2890,7 @@ public struct LoadOptions: Codable, Sendable, Hashable {
         self.card = card
         self.chatTemplate = chatTemplate
         self.draftModel = draftModel
+        self.mtp = mtp
     }
 }
 

@@ -51,6 +51,20 @@ import Testing
         await #expect(throws: SkulkError.self) { try await model.tuneSpeculation([String]()) }
     }
 
+    @Test func aHeadForTokensAheadChangesNoText() async throws {
+        let path = fixtures.appending(path: "qwen3_5").path
+        let model = try await Model.load(path, options: .init(threads: 1))
+        #expect(try model.memory.draftModel?.layers == 0..<1)
+        let plain = GenerateOptions(maxTokens: 60, speculate: .off, ignoreEos: true)
+        let drafting = GenerateOptions(maxTokens: 60, speculate: .draftModel, draftTokens: 2, ignoreEos: true)
+        let alone = try await model.generate(prompt, options: plain).output()
+        let ahead = try await model.generate(prompt, options: drafting).output()
+        #expect(ahead.ids == alone.ids && ahead.finish.timings.acceptedTokens > 20)
+        let without = try await Model.load(path, options: .init(threads: 1, mtp: false))
+        #expect(try without.memory.draftModel == nil)
+        await #expect(throws: SkulkError.self) { try await Model.load(checkpoints[1], options: .init(mtp: true)) }
+    }
+
     @Test(arguments: checkpoints) func greedyTokensAreTheReference(path: String) async throws {
         let text = try String(contentsOfFile: path + "/reference.json", encoding: .utf8)
         let prompts = try #require(try object(text)["prompts"] as? [[String: Any]])

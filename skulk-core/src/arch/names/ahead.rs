@@ -25,7 +25,7 @@ const BESIDE: Words = Words {
 const BEHIND: Words =
     Words { norm: "shared_head.norm", joint: "eh_proj", embedding_norm: "enorm", hidden_norm: "hnorm" };
 
-/// The same in GGUF, of all families.
+/// The same in GGUF, of all families. Where it has no norm, the model's is its.
 const GGUF: Words = Words {
     norm: "nextn.shared_head_norm",
     joint: "nextn.eh_proj",
@@ -41,6 +41,8 @@ pub(super) struct Ahead {
     pub(super) before: String,
     /// The number of the head's layer within its file.
     pub(super) layer: usize,
+    /// The name of the norm before the output head, where that is the model's.
+    pub(super) norm: Option<String>,
 }
 
 impl TensorNames {
@@ -52,11 +54,24 @@ impl TensorNames {
             (&*self.prefix, BEHIND, layer.clone(), n_layers),
             (&*self.prefix, GGUF, layer, n_layers),
         ];
-        kinds.map(|(prefix, words, before, layer)| {
-            let names = Self::new(prefix.to_owned(), self.spelling);
-            Self { ahead: Some(Ahead { words, before, layer }), ..names }
-        })
-        .into_iter()
+        kinds
+            .map(|(prefix, words, before, layer)| {
+                let names = Self::new(prefix.to_owned(), self.spelling);
+                Self { ahead: Some(Ahead { words, before, layer, norm: None }), ..names }
+            })
+            .into_iter()
+    }
+
+    /// The names of a head that may lack a norm of its own, with the model's in place of it.
+    pub(in crate::arch) fn with_norm(&self, model: &Self) -> Option<Self> {
+        let ahead = self.ahead.as_ref().filter(|ahead| ahead.words == GGUF)?;
+        let norm = Some(model.output_norm());
+        Some(Self { ahead: Some(Ahead { norm, ..ahead.clone() }), ..self.clone() })
+    }
+
+    /// Whether these are Qwen's names of a head, which files beside a model have, too.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| ahead.words == BESIDE)
     }
 
     /// Name of what projects a token's embedding with a hidden state, `[hidden, 2 · hidden]`, of a head for tokens ahead.

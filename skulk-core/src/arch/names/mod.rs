@@ -87,6 +87,7 @@ impl TensorNames {
     /// Name of the norm before the head, `[hidden]`.
     pub fn output_norm(&self) -> String {
         match &self.ahead {
+            Some(Ahead { norm: Some(norm), .. }) => norm.clone(),
             Some(_) => self.of_head(|words| words.norm),
             None => format!("{}{}.weight", self.prefix, self.spelling.output_norm),
         }

@@ -12,7 +12,8 @@
 //! count as part of the step that caused them.
 //!
 //! What trying costs is bounded: rows are drafted only while what steps with drafts have lost so far, beside what they
-//! have won, is less than [`RISK`] of all time.
+//! have won, is less than [`RISK`] of all time. Texts and models each have an account of their own, so that who does not pay
+//! does not keep the other from it; and so has what a model takes for prompts before it can draft.
 
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(in crate::generate) struct Step {
     pub(in crate::generate) drafted: usize,
     /// All of these because they pay.
     pub(in crate::generate) own: bool,
+    /// A second model drafted some.
+    pub(in crate::generate) by_model: bool,
     /// Seconds that drafting them took.
     pub(in crate::generate) drafting: f64,
 }
@@ -139,14 +142,22 @@ impl Times {
 #[derive(Debug, Clone, Default)]
 pub(in crate::generate) struct Gate {
     times: Times,
-    /// Seconds won, and seconds of all steps.
-    won: f64,
+    /// Of texts, and of models.
+    accounts: [Account; 2],
+    /// Seconds of all steps.
     all: f64,
     /// Steps with drafts since one without, and all.
     drafted: u32,
     steps: u32,
     /// The last step took far longer than is known.
     odd: bool,
+}
+
+/// Seconds that were won, and what was spent before anything could be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    won: f64,
+    spent: f64,
 }
 
 /// Rows that make the most tokens a second.
@@ -197,23 +208,42 @@ impl Gate {
 
     /// How many rows to draft in a step, of rows with these chances, the largest first.
     pub(in crate::generate) fn rows(&mut self, step: Step, chances: impl Iterator<Item = Chance>) -> usize {
-        let Some(plain) = self.times.of(step.sessions) else { return 0 };
         if self.times.seen.get(step.sessions).is_some_and(|seen| *seen < SURE) {
             return 0;
         }
-        if self.is_losing(plain) || self.drafted >= PLAIN {
+        if self.drafted >= PLAIN {
             return 0;
         }
         let Some(best) = self.best(step, chances) else { return 0 };
-        if best.rows > 0 && self.won > 0.0 && self.steps % PROBE == PROBE - 1 {
+        if best.rows > 0 && self.account(step.by_model).won > 0.0 && self.steps % PROBE == PROBE - 1 {
             return 1 + (self.steps / PROBE) as usize % best.of.min(2 * best.rows + 2);
         }
         best.rows
     }
 
-    /// Whether drafts have lost all that they may, where a step without takes so long.
-    fn is_losing(&self, plain: f64) -> bool {
-        self.won < -(RISK * self.all + STAKE * plain)
+    fn account(&self, by_model: bool) -> &Account {
+        &self.accounts[usize::from(by_model)]
+    }
+
+    /// What each account may lose, where so many sessions decode.
+    fn risk(&self, sessions: usize) -> f64 {
+        RISK * self.all + STAKE * self.times.of(sessions).unwrap_or_default()
+    }
+
+    /// Whether drafts of texts, or of a model, have not yet lost all that they may.
+    pub(in crate::generate) fn may_draft(&self, sessions: usize, by_model: bool) -> bool {
+        self.account(by_model).won >= -self.risk(sessions)
+    }
+
+    /// Whether a model may take time before it drafts.
+    pub(in crate::generate) fn may_spend(&self, sessions: usize) -> bool {
+        self.account(true).spent <= self.risk(sessions)
+    }
+
+    /// Notes that a model took so long before it drafted.
+    pub(in crate::generate) fn spend(&mut self, taken: Duration) {
+        self.accounts[1].spent += taken.as_secs_f64();
+        self.all += taken.as_secs_f64();
     }
 
     /// Seconds of a step of so many sessions without drafts, where one was measured.
@@ -242,7 +272,9 @@ impl Gate {
         {
             // What was won long ago is not lost again.
             let won = plain * tokens as f64 / sessions as f64 - all;
-            self.won = (self.won + won).min(WON * plain);
+            let account = &mut self.accounts[usize::from(step.by_model)];
+            account.won = (account.won + won).min(WON * plain);
+            account.spent = (account.spent - won.max(0.0)).max(0.0);
             self.drafted += 1;
             self.steps = self.steps.wrapping_add(1);
         } else {
@@ -350,8 +382,9 @@ mod tests {
         let (mut seconds, mut tokens, mut again) = (0.0, 0, 0);
         for at in 0..STEPS {
             let mut step = Step { sessions: 1, again, own: true, ..Step::default() };
-            let chances = Chance::chain(acceptance.chance(Source::Text(8)), states, draft).take(MOST);
-            step.drafted = fixed.unwrap_or_else(|| gate.rows(step, chances));
+            let chances = Chance::chain(acceptance.chance(Source::Text(8)), states, draft);
+            let most = if gate.may_draft(1, false) { MOST } else { 0 };
+            step.drafted = fixed.unwrap_or_else(|| gate.rows(step, chances.take(most)));
             step.drafting = draft * step.drafted as f64;
             let drafted = step.drafted;
             let accepted = (0..drafted).take_while(|_| draw(&mut rng) < chance).count();
@@ -396,6 +429,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A model that does not pay keeps no text from drafting, nor itself for ever.
+    #[test]
+    fn accounts_are_apart() {
+        let ms = Duration::from_millis;
+        let mut gate = Gate::default();
+        let plain = Step { sessions: 1, own: true, ..Step::default() };
+        (0..10).for_each(|_| gate.note(plain, 1, ms(10)));
+        let drafted = Step { drafted: 1, by_model: true, drafting: 0.01, ..plain };
+        assert!(gate.may_draft(1, true) && gate.may_spend(1));
+        (0..3).for_each(|_| gate.note(drafted, 1, ms(22)));
+        gate.spend(ms(100));
+        assert!(!gate.may_draft(1, true) && !gate.may_spend(1) && gate.may_draft(1, false));
+        // It has won back what it took, or time has passed.
+        let mut later = gate.clone();
+        (0..20).for_each(|_| gate.note(drafted, 2, ms(12)));
+        assert!(gate.may_draft(1, true) && gate.may_spend(1));
+        (0..1000).for_each(|_| later.note(plain, 1, ms(10)));
+        assert!(later.may_draft(1, true) && !later.may_spend(1));
+        (0..3000).for_each(|_| later.note(plain, 1, ms(10)));
+        assert!(later.may_spend(1));
     }
 
     /// A first step that waits for the disk, and pauses of the process, which take as long as hundreds of steps.

@@ -1,12 +1,13 @@
-//! Can a model draft for another one? Its checkpoint is loaded whole, and its vocabulary compared; a head for tokens ahead
-//! is loaded beside the last stage, whose embeddings and output head it uses.
+//! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead, loaded beside
+//! the last stage, whose embeddings and output head it uses.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::second::Second;
-use crate::arch::ArchSpec;
+use crate::arch::{AheadSpec, ArchSpec};
 use crate::bytes::ByteSize;
+use crate::card::{MtpConcatOrder, MtpNormConvention};
 use crate::engine::{Engine, EngineId, KvTypes, LoadCx, Shard, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::load::{Building, load_stage};
@@ -14,160 +15,229 @@ use crate::generate::stages::Stages;
 use crate::generate::{LoadOptions, StageInfo};
 use crate::ids::TokenId;
 use crate::tokenizer::Tokenizer;
+use crate::weights::safetensors::HfCheckpoint;
 use crate::weights::{Checkpoint, open_checkpoint};
 
-/// A model that is to draft.
+/// What is to draft for a model.
 pub(in crate::generate) struct Drafting {
-    path: PathBuf,
-    checkpoint: Arc<dyn Checkpoint>,
-    pub(in crate::generate) arch: Arc<ArchSpec>,
-    tokenizer: Building,
-    /// Positions of a sequence, and rows of a step.
-    context: usize,
-    rows: usize,
-    kv: KvTypes,
+    what: What,
+    /// All its layers.
+    spec: ShardSpec,
     /// Sessions at a time.
     sessions: usize,
 }
 
+enum What {
+    /// A checkpoint with this tokenizer.
+    Model(Arc<dyn Checkpoint>, Building),
+    /// A head in a file of its own.
+    Sidecar(Arc<dyn Checkpoint>),
+    /// The head in the model's own checkpoint, which was asked for or not.
+    Own { asked: bool },
+}
+
+/// A model as it is loaded: its last stage with its engine, all engines, and its checkpoint.
+pub(in crate::generate) struct Loaded<'a> {
+    pub(in crate::generate) last: &'a dyn Shard,
+    pub(in crate::generate) engine: &'a EngineId,
+    pub(in crate::generate) engines: &'a [Arc<dyn Engine>],
+    pub(in crate::generate) checkpoint: &'a dyn Checkpoint,
+    pub(in crate::generate) tokenizer: &'a Tokenizer,
+}
+
 impl Drafting {
-    /// Opens the checkpoint there, to draft for so many sessions of so many tokens, in steps of so many rows.
-    pub(in crate::generate) fn open(
-        path: &Path,
-        options: &LoadOptions,
-        [context, rows, sessions]: [usize; 3],
-        kv: KvTypes,
-    ) -> Result<Self> {
-        let checkpoint = open_checkpoint(path).map_err(named)?;
-        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).map_err(named)?);
-        let tokenizer = Building::start(&*checkpoint, &options.cancel).map_err(named)?;
-        let context = context.min(arch.context_length);
-        Ok(Self { path: path.to_owned(), checkpoint, arch, tokenizer, context, rows, kv, sessions })
-    }
-
-    /// Loads it on this engine.
-    pub(in crate::generate) fn load(
-        &self,
-        engine: &EngineId,
-        engines: &[Arc<dyn Engine>],
-        cx: &LoadCx<'_>,
-    ) -> Result<(Box<dyn Shard>, StageInfo)> {
-        let layers = 0..self.arch.n_layers();
-        let spec = ShardSpec::new(Arc::clone(&self.arch), layers, self.context, self.rows, self.kv);
-        load_stage((engine, Some(self.sessions)), engines, spec.map_err(named)?, &*self.checkpoint, cx)
-            .map_err(named)
-    }
-
-    /// Makes it draft for a model with this tokenizer, and tokens below `vocab_size`.
-    pub(in crate::generate) fn finish(
-        self,
-        (shard, info): (Box<dyn Shard>, StageInfo),
-        tokenizer: &Tokenizer,
-        vocab_size: usize,
-    ) -> Result<Arc<Second>> {
-        let own = self.tokenizer.wait().map_err(named)?;
-        let most = own.vocab_size().min(tokenizer.vocab_size());
-        let of = |tokenizer: &Tokenizer, id| (tokenizer.token_text(id), tokenizer.is_special(id));
-        let differs = (0..most).map(|id| TokenId(id as u32)).find(|id| of(&own, *id) != of(tokenizer, *id));
-        if let Some(id) = differs {
-            let [found, expected] = [&own, tokenizer].map(|tokenizer| tokenizer.token_text(id));
-            let quoted = |text: Option<String>| text.map_or("none".into(), |text| format!("{text:?}"));
-            let message = format!(
-                "expected a draft model with the same vocabulary, whose token {id} is {}, found {}",
-                quoted(expected),
-                quoted(found)
-            );
-            let error = Error::new(ErrorKind::TokenizerInvalid, message).with("file", self.path.display());
-            return Err(named(error.with_hint("take a smaller model of the same family")));
-        }
-        let stages = Arc::new(Stages::new(vec![shard]));
-        // Both must know a token, and have an embedding of it.
-        let known = most.min(vocab_size).min(self.arch.vocab_size);
-        let Self { arch, context, rows, .. } = self;
-        Ok(Arc::new(Second::new(stages, info, &arch, [context, rows, known], own.eos_ids())))
-    }
-}
-
-/// A head for tokens ahead that is to draft.
-pub(in crate::generate) struct Heading<'a> {
-    checkpoint: &'a dyn Checkpoint,
-    spec: ShardSpec,
-    sessions: usize,
-    /// It was asked for.
-    asked: bool,
-}
-
-impl<'a> Heading<'a> {
-    /// The one in a model's own checkpoint, where options want one, or say nothing and memory was not planned: for steps as
-    /// the model's and so many sessions.
+    /// What options name, or else the head in a model's own checkpoint, unless memory was planned: for sessions of so many
+    /// tokens, and steps of so many rows.
     pub(in crate::generate) fn find(
-        (arch, checkpoint): (&ArchSpec, &'a dyn Checkpoint),
+        (arch, checkpoint): (&ArchSpec, &dyn Checkpoint),
         (options, planned): (&LoadOptions, bool),
         [context, rows, sessions]: [usize; 3],
         kv: KvTypes,
     ) -> Result<Option<Self>> {
-        let asked = options.mtp == Some(true);
-        if asked && options.draft_model.is_some() {
-            let message = "expected one model that drafts, found draft_model beside mtp";
-            return Err(Error::argument("mtp", message).with_hint("leave one of the options out"));
-        }
-        let wanted = options.mtp.unwrap_or(options.draft_model.is_none() && !planned);
-        let Some(head) = wanted.then(|| arch.head_in(checkpoint)).flatten() else {
-            if asked {
-                let message = "expected a checkpoint with a head for tokens ahead, found none";
-                return Err(Error::argument("mtp", message)
-                    .with("file", checkpoint.path().display())
-                    .with_hint("leave the option out, or fetch files that have the model's MTP layers"));
+        let found = match (&options.draft_model, options.mtp) {
+            (Some(_), Some(true)) => {
+                let message = "expected one model that drafts, found draft_model beside mtp";
+                return Err(Error::argument("mtp", message).with_hint("leave one of the options out"));
             }
-            return Ok(None);
+            (Some(path), _) => {
+                let beside = open(path).map_err(named("draft_model"))?;
+                Some(other(arch, beside, options).map_err(named("draft_model"))?)
+            }
+            (None, mtp) if mtp == Some(false) || mtp.is_none() && planned => None,
+            (None, mtp) => {
+                let asked = mtp == Some(true);
+                let head = arch.head_in(checkpoint);
+                if asked && head.is_none() {
+                    let message = "expected a checkpoint with a head for tokens ahead, found none";
+                    return Err(Error::argument("mtp", message)
+                        .with("file", checkpoint.path().display())
+                        .with_hint("leave the option out, or fetch files that have the model's MTP layers"));
+                }
+                head.map(|head| (What::Own { asked }, head))
+            }
         };
-        let spec = ShardSpec::new(Arc::new(head), 0..1, context, rows, kv).map_err(of_head)?;
-        Ok(Some(Self { checkpoint, spec, sessions, asked }))
+        let Some((what, arch)) = found else { return Ok(None) };
+        let (layers, context) = (0..arch.n_layers(), context.min(arch.context_length));
+        let spec = ShardSpec::new(Arc::new(arch), layers, context, rows, kv).map_err(named(what.field()))?;
+        Ok(Some(Self { what, spec, sessions }))
     }
 
-    /// Loads it beside a model's last stage, which runs on this engine. `None`: that engine knows no heads, and none was asked
-    /// for.
+    pub(in crate::generate) fn n_layers(&self) -> usize {
+        self.spec.layers.len()
+    }
+
+    /// Loads it on the engine of the last stage. `None`: it is a head that cannot be loaded and was not asked for.
     pub(in crate::generate) fn load(
-        mut self,
-        (last, engine): (&dyn Shard, &dyn Engine),
-        model: &dyn Checkpoint,
-        tokenizer: &Tokenizer,
+        self,
+        model: &Loaded<'_>,
         cx: &LoadCx<'_>,
     ) -> Result<Option<Arc<Second>>> {
-        let estimate = engine.estimate(&self.spec, self.checkpoint).map_err(of_head)?;
-        let all = estimate.kv_cache.bytes().saturating_mul(self.sessions as u64);
-        self.spec.kv_memory = Some(ByteSize(all));
-        let shard = match last.load_ahead(&self.spec, self.checkpoint, model, cx) {
-            Err(error) if error.kind() == ErrorKind::ArchUnsupported && !self.asked => return Ok(None),
-            shard => shard.map_err(of_head)?,
+        let field = self.what.field();
+        self.load_any(model, cx).map_err(named(field))
+    }
+
+    fn load_any(self, model: &Loaded<'_>, cx: &LoadCx<'_>) -> Result<Option<Arc<Second>>> {
+        let Self { what, spec, sessions } = self;
+        let (arch, context, rows) = (Arc::clone(&spec.arch), spec.context, spec.max_rows);
+        let vocab_size = model.tokenizer.vocab_size();
+        let (loaded, known, ends) = match what {
+            What::Model(checkpoint, tokenizer) => {
+                let own = tokenizer.wait()?;
+                same_vocabulary(&own, model.tokenizer)
+                    .map_err(|e| e.with("file", checkpoint.path().display()))?;
+                // Both must know a token, and have an embedding of it.
+                let known = own.vocab_size().min(vocab_size).min(arch.vocab_size);
+                let planned = (model.engine, Some(sessions));
+                let loaded = load_stage(planned, model.engines, spec, &*checkpoint, cx)?;
+                (loaded, known, own.eos_ids().to_vec())
+            }
+            What::Sidecar(checkpoint) => (
+                load_head(spec, sessions, &*checkpoint, model, cx)?,
+                vocab_size,
+                model.tokenizer.eos_ids().to_vec(),
+            ),
+            What::Own { asked } => match load_head(spec, sessions, model.checkpoint, model, cx) {
+                // The model runs without, as it does where its checkpoint has none.
+                Err(error) if !asked && !is_stop(&error) => return Ok(None),
+                loaded => (loaded?, vocab_size, model.tokenizer.eos_ids().to_vec()),
+            },
         };
-        let info = StageInfo {
-            engine: engine.id().clone(),
-            device: engine.capabilities().device.clone(),
-            layers: self.spec.layers.clone(),
-            weights: shard.weight_bytes(),
-            memory: shard.memory(),
-            kv_cache: estimate.kv_cache,
-        };
-        let ShardSpec { arch, context, max_rows, .. } = &self.spec;
-        let sizes = [*context, *max_rows, tokenizer.vocab_size()];
+        let (shard, info) = loaded;
         let stages = Arc::new(Stages::new(vec![shard]));
-        Ok(Some(Arc::new(Second::new(stages, info, arch, sizes, tokenizer.eos_ids()))))
+        Ok(Some(Arc::new(Second::new(stages, info, &arch, [context, rows, known], ends))))
     }
 }
 
-/// The error with what it is about.
-fn of_head(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => error,
-        _ => error.with("field", "mtp"),
+impl What {
+    /// The option that it is for.
+    fn field(&self) -> &'static str {
+        match self {
+            Self::Model(..) | Self::Sidecar(_) => "draft_model",
+            Self::Own { .. } => "mtp",
+        }
     }
 }
 
-/// The error with what it is about.
-fn named(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => error,
-        _ => error.with("field", "draft_model"),
+/// The file of a head in a folder of its own.
+const SIDECAR: &str = "mtp.safetensors";
+
+/// Opens what `draft_model` names, which may be a file of a head without a description.
+fn open(path: &Path) -> Result<Arc<dyn Checkpoint>> {
+    let lacks = match open_checkpoint(path) {
+        Err(error) if error.kind() == ErrorKind::FileNotFound => error,
+        found => return found,
+    };
+    let file = if path.is_dir() { path.join(SIDECAR) } else { path.to_owned() };
+    match file.is_file() {
+        true => Ok(Arc::new(HfCheckpoint::open_part(file)?)),
+        false => Err(lacks),
     }
+}
+
+/// What the checkpoint that `draft_model` names is.
+fn other(
+    arch: &ArchSpec,
+    checkpoint: Arc<dyn Checkpoint>,
+    options: &LoadOptions,
+) -> Result<(What, ArchSpec)> {
+    // A head's own file has no layers but its own, and it may have no description.
+    let described = ArchSpec::from_checkpoint(&*checkpoint);
+    let own = described.as_ref().unwrap_or(arch);
+    let is_whole = own.names.weights(0, &own.layers[0]).any(|name| checkpoint.tensor(&name).is_some());
+    let head = if is_whole { None } else { own.head_in(&*checkpoint) };
+    if let Some(mut head) = head {
+        if described.is_err() && head.names.is_beside() {
+            // What the model's own file adds to norms says nothing of this one.
+            let runtime = options.card.as_ref().and_then(|card| card.runtime.as_ref());
+            let whole = runtime.and_then(|runtime| runtime.mtp_norm_convention);
+            head.norm.weight_offset = if whole == Some(MtpNormConvention::ActualScale) { 0.0 } else { 1.0 };
+            let order = runtime.and_then(|runtime| runtime.mtp_concat_order);
+            head.ahead = Some(AheadSpec { hidden_first: order == Some(MtpConcatOrder::HiddenFirst) });
+        }
+        let sizes = |arch: &ArchSpec| [arch.hidden_size, arch.vocab_size];
+        if sizes(&head) != sizes(arch) {
+            let message = format!(
+                "expected a head of a model with {:?} elements and tokens, found {:?}",
+                sizes(arch),
+                sizes(&head)
+            );
+            return Err(Error::new(ErrorKind::ConfigInvalid, message)
+                .with("file", checkpoint.path().display())
+                .with_hint("the head belongs to another model"));
+        }
+        return Ok((What::Sidecar(checkpoint), head));
+    }
+    let arch = described?;
+    let tokenizer = Building::start(&*checkpoint, &options.cancel)?;
+    Ok((What::Model(checkpoint, tokenizer), arch))
+}
+
+/// Loads a head beside a model's last stage. Keys and values of all sessions have room, and no more.
+fn load_head(
+    mut spec: ShardSpec,
+    sessions: usize,
+    head: &dyn Checkpoint,
+    model: &Loaded<'_>,
+    cx: &LoadCx<'_>,
+) -> Result<(Box<dyn Shard>, StageInfo)> {
+    let none = || Error::new(ErrorKind::Internal, "the last stage's engine is gone");
+    let engine = model.engines.iter().find(|engine| engine.id() == model.engine).ok_or_else(none)?;
+    let estimate = engine.estimate(&spec, head)?;
+    spec.kv_memory = Some(ByteSize(estimate.kv_cache.bytes().saturating_mul(sessions as u64)));
+    let shard = model.last.load_ahead(&spec, head, model.checkpoint, cx)?;
+    let info = StageInfo {
+        engine: engine.id().clone(),
+        device: engine.capabilities().device.clone(),
+        layers: spec.layers,
+        weights: shard.weight_bytes(),
+        memory: shard.memory(),
+        kv_cache: estimate.kv_cache,
+    };
+    Ok((shard, info))
+}
+
+/// `Ok` when two tokenizers mean the same by the tokens that both have.
+fn same_vocabulary(own: &Tokenizer, tokenizer: &Tokenizer) -> Result<()> {
+    let most = own.vocab_size().min(tokenizer.vocab_size());
+    let of = |tokenizer: &Tokenizer, id| (tokenizer.token_text(id), tokenizer.is_special(id));
+    let differs = (0..most).map(|id| TokenId(id as u32)).find(|id| of(own, *id) != of(tokenizer, *id));
+    let Some(id) = differs else { return Ok(()) };
+    let [found, expected] = [own, tokenizer].map(|tokenizer| tokenizer.token_text(id));
+    let quoted = |text: Option<String>| text.map_or("none".into(), |text| format!("{text:?}"));
+    let message = format!(
+        "expected a draft model with the same vocabulary, whose token {id} is {}, found {}",
+        quoted(expected),
+        quoted(found)
+    );
+    let error = Error::new(ErrorKind::TokenizerInvalid, message);
+    Err(error.with_hint("take a smaller model of the same family"))
+}
+
+/// The error with the option that it is about.
+fn named(field: &'static str) -> impl Fn(Error) -> Error {
+    move |error| if is_stop(&error) { error } else { error.with("field", field) }
+}
+
+fn is_stop(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded)
 }

@@ -12,7 +12,7 @@ mod second;
 
 use gate::{Acceptance, FIRST_OF_MODEL, Source, Times};
 pub(super) use gate::{Chance, Gate, Step};
-pub(super) use load::{Drafting, Heading};
+pub(super) use load::{Drafting, Loaded};
 use ngrams::Ngrams;
 pub(super) use second::{Beside, Draft, Second};
 
@@ -180,7 +180,7 @@ impl Drafter {
         }
         self.acceptance.note(source, drafted, accepted);
         if let Some(second) = second {
-            second.note(self.acceptance.chance(source));
+            second.note(drafted, accepted, self.acceptance.chance(source));
         }
     }
 }

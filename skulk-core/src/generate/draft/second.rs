@@ -40,6 +40,8 @@ pub(in crate::generate) struct Second {
     pub(in crate::generate) recurrent: bool,
     head: Option<Head>,
     usual: Usual,
+    /// Tokens that it has drafted before one of them was right.
+    wrong: AtomicU32,
     failed: OnceLock<String>,
 }
 
@@ -66,13 +68,13 @@ impl Second {
         info: StageInfo,
         arch: &ArchSpec,
         [context, rows, vocab_size]: [usize; 3],
-        ends: &[TokenId],
+        ends: Vec<TokenId>,
     ) -> Self {
         let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
         let head = arch.ahead.map(|_| Head { width: arch.hidden_size });
-        let (ends, failed) = (ends.to_vec(), OnceLock::new());
-        Self { stages, info, context, rows, vocab_size, ends, recurrent, head, usual, failed }
+        let (wrong, failed) = (AtomicU32::new(0), OnceLock::new());
+        Self { stages, info, context, rows, vocab_size, ends, recurrent, head, usual, wrong, failed }
     }
 
     /// Whether it takes hidden states of the model that it drafts for.
@@ -107,9 +109,26 @@ impl Second {
         f64::from(self.usual.get())
     }
 
-    /// Notes how often tokens of a generation are right.
-    pub(super) fn note(&self, chance: f64) {
+    /// Notes what came of drafted tokens, and how often those of their generation are right.
+    pub(super) fn note(&self, drafted: usize, accepted: usize, chance: f64) {
         self.usual.turn_to(chance as f32);
+        if accepted > 0 {
+            self.wrong.store(NEVER, Ordering::Relaxed);
+        } else if self.wrong.load(Ordering::Relaxed) < NEVER {
+            self.wrong.fetch_add(drafted as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// `Ok` unless it is a head of which nothing was right, ever.
+    pub(in crate::generate) fn check_use(&self) -> Result<()> {
+        let wrong = self.wrong.load(Ordering::Relaxed);
+        if self.head.is_none() || !(WRONG..NEVER).contains(&wrong) {
+            return Ok(());
+        }
+        let message = format!("none of its first {wrong} tokens was right");
+        Err(Error::new(ErrorKind::EngineFailed, message).with_hint(
+            "it may be another model's, or its norms or its order of another convention: the card may say which, with mtp_norm_convention and mtp_concat_order",
+        ))
     }
 }
 
@@ -137,6 +156,9 @@ impl Drop for Own {
     }
 }
 
+/// So many tokens of a head's tell that none will be right; and what stands for one that was.
+const WRONG: u32 = 96;
+const NEVER: u32 = 1 << 20;
 /// Where a head of one layer gives what its last norm does.
 const NORM: usize = 1;
 /// Tokens that it has not seen of a session, mostly.

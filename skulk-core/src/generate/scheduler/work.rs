@@ -410,6 +410,11 @@ impl Worker {
             }
         }
         self.parts = parts;
+        let useless = self.draft.as_ref().and_then(|draft| draft.shared.check_use().err());
+        if let Some(error) = useless {
+            self.draft = None;
+            self.lose_draft(&error);
+        }
         self.catch_up();
         let ended = self.running.iter().any(|running| running.over.is_some());
         self.end_over();

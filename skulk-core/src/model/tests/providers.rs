@@ -86,7 +86,8 @@ fn shard<B: Backend>(
     let cx = LoadCx::new(&never, &|| ());
     let blocks = Split::new(&spec, FfnWork::whole());
     let decoder =
-        Decoder::load(backend.into(), blocks, spec, &*source.checkpoint, Memory::Mapped, (None, &cx)).unwrap();
+        Decoder::load(backend.into(), blocks, spec, &*source.checkpoint, Memory::Mapped, (None, &cx))
+            .unwrap();
     let shard = DecoderShard::new(decoder, Memory::Mapped, "test".to_owned()).unwrap();
     shard.open(SeqId(0), &[]).unwrap();
     shard.open(SeqId(1), &[]).unwrap();

@@ -21,9 +21,17 @@ fn of_this_library(problem: &Problem<'_>) -> Speculation {
     let runtime = problem.card.runtime.as_ref();
     let smaller =
         runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftSimple));
+    let heads = runtime.is_some_and(heads)
+        || runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftMtp));
     let beside = match runtime.is_some_and(drafts) {
+        _ if problem.inventory.mtp > 0 => {
+            "; the checkpoint's head for tokens ahead is loaded where the option mtp asks for it, which is not counted"
+        }
+        _ if heads => {
+            "; the card's head for tokens ahead is loaded where the option draft_model names its file, which is not counted"
+        }
         _ if smaller => {
-            "; the card's draft model is loaded where an option of loading names it, which is not counted"
+            "; the card's draft model is loaded where the option draft_model names it, which is not counted"
         }
         true => "; what drafts by the card is not loaded",
         false => "",
@@ -31,11 +39,15 @@ fn of_this_library(problem: &Problem<'_>) -> Speculation {
     Speculation { on: true, reason: format!("{what}{beside}") }
 }
 
+/// Whether a card declares a head for tokens ahead in a file of its own.
+fn heads(runtime: &RuntimeCardConfig) -> bool {
+    runtime.mtp_heads == Some(true) && runtime.mtp_sidecar_repo.is_some()
+}
+
 /// Whether a card declares something that drafts.
 fn drafts(runtime: &RuntimeCardConfig) -> bool {
-    let heads = runtime.mtp_heads == Some(true) && runtime.mtp_sidecar_repo.is_some();
     let served = runtime.served_spec_type.is_some_and(|kind| kind != ServedSpecType::None);
-    heads || served || runtime.assistant_model_repo.is_some()
+    heads(runtime) || served || runtime.assistant_model_repo.is_some()
 }
 
 /// Decides for an estimate over devices of so many nodes.

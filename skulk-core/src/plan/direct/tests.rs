@@ -312,6 +312,15 @@ fn speculation_of_this_library_is_measured_while_it_runs() {
         RuntimeCardConfig { assistant_model_repo: Some("org/draft".into()), ..RuntimeCardConfig::default() };
     let speculation = decided(&ModelCard { runtime: Some(assisted), ..plain.clone() }, inventory.clone());
     assert!(speculation.on && speculation.reason.ends_with("is not loaded"), "{}", speculation.reason);
+    let heads = RuntimeCardConfig {
+        mtp_heads: Some(true),
+        mtp_sidecar_repo: Some("org/head".into()),
+        ..RuntimeCardConfig::default()
+    };
+    let reason = decided(&ModelCard { runtime: Some(heads), ..plain.clone() }, inventory.clone()).reason;
+    assert!(reason.contains("draft_model names its file"), "{reason}");
+    let reason = decided(&plain, Inventory { mtp: 1 << 20, ..inventory }).reason;
+    assert!(reason.contains("option mtp asks for it"), "{reason}");
 }
 
 #[test]

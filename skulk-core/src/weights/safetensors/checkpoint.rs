@@ -69,9 +69,22 @@ impl HfCheckpoint {
         }
     }
 
+    /// Opens a safetensors file that is a part of another model, and has no `config.json` beside it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FileNotFound`], and whatever [`SafetensorsHeader::parse`] finds in the file.
+    pub fn open_part(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Self::of(path, HfMetadata::none(folder)).with_file(MappedFile::open(path)?)
+    }
+
     fn empty(path: &Path, folder: &Path) -> Result<Self> {
-        let metadata = HfMetadata::read(folder)?;
-        Ok(Self {
+        Ok(Self::of(path, HfMetadata::read(folder)?))
+    }
+
+    fn of(path: &Path, metadata: HfMetadata) -> Self {
+        Self {
             path: path.to_owned(),
             mlx: Mlx::read(&metadata),
             fp8: Fp8::read(&metadata),
@@ -79,7 +92,7 @@ impl HfCheckpoint {
             files: Vec::new(),
             tensors: Vec::new(),
             unreadable: BTreeMap::new(),
-        })
+        }
     }
 
     fn with_file(mut self, file: MappedFile) -> Result<Self> {

@@ -35,6 +35,12 @@ pub struct HfMetadata {
 }
 
 impl HfMetadata {
+    /// None of these files, of which a part of another model has none.
+    pub(super) fn none(folder: &Path) -> Self {
+        let config = Value::Object(serde_json::Map::new());
+        Self { folder: folder.to_owned(), config, generation_config: None, tokenizer_config: None }
+    }
+
     /// Reads the folder's configuration files.
     ///
     /// # Errors

@@ -187,7 +187,9 @@ impl Tagged {
     }
 
     fn name(&mut self, emit: &mut Emitter) -> Result<(), Fault> {
-        let name = attribute(self.spec.call, &self.text).ok_or_else(Fault::no_name)?;
+        // What opens a call may be what opens them all: then its name is written as those of arguments are.
+        let before = if self.spec.call.is_empty() { self.spec.key } else { self.spec.call };
+        let name = attribute(before, &self.text).ok_or_else(Fault::no_name)?;
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '<' | '{' | '"')) {
             return Err(Fault::no_name());
         }
@@ -312,7 +314,8 @@ fn attribute<'a>(before: &str, text: &'a str) -> Option<&'a str> {
     }
     let (name, rest) = text.split_once('"').unwrap_or((text, ""));
     let known = |attribute: &str| {
-        let value = attribute.split_once("=\"").filter(|(name, _)| ["string", "type"].contains(name));
+        let value =
+            attribute.split_once("=\"").filter(|(name, _)| ["string", "type", "index"].contains(name));
         value.and_then(|(_, value)| value.strip_suffix('"')).is_some_and(|value| value.is_ascii())
     };
     rest.split_whitespace().all(known).then_some(name)

@@ -38,7 +38,8 @@ fn malformed_calls_say_what_is_wrong() {
     assert_eq!(problem(ToolSyntax::MinimaxNested, &nested), CallProblem::TooDeep);
     let seed = "<seed:tool_call><function=}\"Δ\": \"Α\"></function></seed:tool_call>";
     assert_eq!(problem(ToolSyntax::Seed, seed), CallProblem::NoName);
-    let quoted = "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\"Α></｜DSML｜invoke></｜DSML｜function_calls>";
+    let quoted =
+        "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\"Α></｜DSML｜invoke></｜DSML｜function_calls>";
     assert_eq!(problem(ToolSyntax::Dsml, quoted), CallProblem::NoName);
     let dsml = "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"a\" string=\"false\">x\
                 </｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>";

@@ -21,8 +21,10 @@ impl Worker {
         let mut step = Step { sessions, again, own: true, ..Step::default() };
         // A row of the second model's, which drafts for all together.
         let row = self.draft.as_ref().map_or(0.0, |draft| draft.seconds(sessions) / sessions as f64);
-        // What one of its steps takes is tried with one token, which is no loss of drafts.
+        // What one of its steps takes is tried with one token.
         let tried = row > 0.0;
+        let [texts_may, model_may] = [false, true].map(|by_model| self.gate.may_draft(sessions, by_model));
+        let may_spend = self.gate.may_spend(sessions);
         let recurrent = self.limits.recurrent;
         let mut room = self.limits.rows.saturating_sub(rows);
         let mut of_all = MOST_OF_ALL;
@@ -41,9 +43,11 @@ impl Worker {
             let first = self.drafts.len();
             self.drafts.extend_from_slice(proposal.tokens);
             part.drafted = first..first;
-            let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(proposal.tokens.len());
+            let most = if texts_may || proposal.always { proposal.tokens.len() } else { 0 };
+            let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(most);
             let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state.history));
-            let model = proposal.model.zip(wait);
+            let may = |wait: &f64| proposal.always || model_may && (may_spend || *wait == 0.0);
+            let model = proposal.model.zip(wait.filter(may));
             let most = if tried || proposal.always { proposal.most } else { proposal.most.min(1) };
             let model = model.map(|(chance, wait)| (Chance::chain(chance, recurrent, row).take(most), wait));
             part.by_model = match &model {
@@ -77,6 +81,7 @@ impl Worker {
             !counts || left
         });
         let chances = self.chances.iter().take(room).map(|(chance, _)| *chance);
+        step.by_model = parts.iter().any(|part| part.by_model);
         let rows = self.gate.rows(step, chances);
         for (_, number) in &self.chances[..rows] {
             parts[*number].drafted.end += 1;
@@ -87,7 +92,7 @@ impl Worker {
         let (start, mut beside) = (Instant::now(), Duration::ZERO);
         if parts.iter().any(|part| part.by_model && !part.drafted.is_empty()) {
             beside = self.draft_by_model(parts);
-            beside = if tried { beside } else { start.elapsed() };
+            self.gate.spend(beside);
             step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
         }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
@@ -158,7 +163,7 @@ impl Worker {
             return;
         }
         let usual = Chance::chain(draft.shared.usual(), self.limits.recurrent, 0.0);
-        let pays = self.gate.pays(usual.take(MOST));
+        let pays = self.gate.may_spend(1) && self.gate.pays(usual.take(MOST));
         draft.begin();
         let mut found = Ok(());
         for (number, running) in self.running.iter_mut().enumerate() {
@@ -173,7 +178,9 @@ impl Worker {
             }
         }
         self.step = self.signals.next_step();
+        let start = Instant::now();
         let found = found.and_then(|()| draft.run(&self.step).map(drop));
+        self.gate.spend(start.elapsed());
         self.give_back(draft, found);
     }
 
