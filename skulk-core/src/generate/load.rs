@@ -104,7 +104,8 @@ fn assemble(
     let on_layer = || {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(report) = &options.progress {
-            report(Progress { done, total });
+            // A head that could not be loaded may have counted before.
+            report(Progress { done: done.min(total), total });
         }
     };
     let cx = LoadCx::new(&options.cancel, &on_layer);

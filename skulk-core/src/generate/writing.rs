@@ -375,8 +375,8 @@ impl Ask for Writing {
         drafter.map_or_else(Proposal::default, |drafter| Proposal { left, ..drafter.draft(history, most) })
     }
 
-    fn has_model(&self) -> bool {
-        self.drafter.as_ref().is_some_and(Drafter::has_model)
+    fn has_model(&self) -> Option<bool> {
+        self.drafter.as_ref()?.has_model()
     }
 
     fn turn_to_model(&mut self) {
@@ -386,7 +386,7 @@ impl Ask for Writing {
     }
 
     fn warn(&mut self, warning: &str) {
-        if self.has_model() {
+        if self.has_model().is_some() {
             self.warnings.push(warning.to_owned());
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct Joint<B: Backend> {
 pub(super) struct Ends<B: Backend> {
     pub(super) embedding: Arc<B::Matrix>,
     pub(super) head: Arc<B::Matrix>,
+    /// Of what was loaded for it.
+    pub(super) bytes: u64,
 }
 
 impl<B: Backend> Joint<B> {
@@ -51,17 +53,21 @@ impl<B: Backend> Decoder<B> {
         let (arch, backend) = (&*self.spec.arch, &*self.backend);
         let last = || Error::new(ErrorKind::Internal, "only the last shard has an output head");
         let output = self.output.as_ref().ok_or_else(last)?;
+        let mut bytes = 0;
         let embedding = match &self.embedding {
             Some(embedding) => Arc::clone(embedding),
             None => {
                 let cancel = cx.cancel;
                 let mut loader =
                     Loader { backend, checkpoint, arch, memory, on_demand: true, cancel, bytes: 0 };
-                Arc::new(loader.matrix(&arch.names.embedding(), arch.vocab_size, arch.hidden_size, None)?)
+                let name = arch.names.embedding();
+                let table = loader.matrix(&name, arch.vocab_size, arch.hidden_size, None)?;
+                bytes = loader.bytes;
+                Arc::new(table)
             }
         };
         let head = output.head.as_ref().unwrap_or(&embedding);
-        Ok(Ends { head: Arc::clone(head), embedding })
+        Ok(Ends { head: Arc::clone(head), embedding, bytes })
     }
 
     /// Begins a head's rows.

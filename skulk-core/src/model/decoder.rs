@@ -99,6 +99,7 @@ impl<B: Backend> Decoder<B> {
             cx.cancel.check()?;
             loader.bytes += loader.backend.screen(head, cx.cancel)?;
         }
+        loader.bytes += ends.as_ref().map_or(0, |ends| ends.bytes);
         let own = (embedding.map(Arc::new), head.map(Arc::new));
         let (embedding, head) = ends.map_or(own, |ends| (Some(ends.embedding), Some(ends.head)));
         if let Some(output) = &mut output {

@@ -404,11 +404,13 @@ impl<B: Backend> Shard for DecoderShard<B> {
     ) -> Result<Box<dyn Shard>> {
         spec.check()?;
         let (own, decoder) = (&self.decoder.spec().arch, &self.decoder);
+        let kept = [spec.kv.keys, spec.kv.values].iter().all(|kv| B::KV_TYPES.contains(kv));
         if spec.arch.ahead.is_none()
+            || !(spec.is_first() && spec.is_last() && kept)
             || [spec.arch.hidden_size, spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
         {
             let message = format!(
-                "expected a head for tokens ahead of a model of {} elements and {} tokens",
+                "expected a whole head for tokens ahead of a model of {} elements and {} tokens, with keys and values as the engine has them",
                 own.hidden_size, own.vocab_size
             );
             return Err(Error::argument("spec", message).with_hint("describe the head by its model"));

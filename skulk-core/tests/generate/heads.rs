@@ -248,7 +248,7 @@ fn heads_that_are_never_right_are_given_up() {
     assert_eq!(output.ids, expected);
     let [warning] = &output.finish.warnings[..] else { panic!("{:?}", output.finish) };
     assert!(warning.contains("mtp_norm_convention"), "{warning}");
-    assert!(output.finish.timings.drafted_tokens < 110, "{:?}", output.finish.timings);
+    assert!(output.finish.timings.drafted_tokens < 160, "{:?}", output.finish.timings);
     assert_eq!(model.generate(prompt.clone(), alone).err().unwrap().kind(), ErrorKind::EngineFailed);
     let auto = fresh(&model, prompt, &greedy(90));
     assert_eq!((auto.ids, auto.finish.warnings), (expected, vec![]));

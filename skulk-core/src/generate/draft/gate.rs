@@ -22,6 +22,8 @@ pub(super) const ROWS: usize = 64;
 /// The share of all time that drafts may have lost, and steps whose time they may lose before that.
 const RISK: f64 = 0.004;
 const STAKE: f64 = 1.5;
+/// Steps whose time a model may take for prompts before that.
+const SPENT: f64 = 20.0;
 /// Steps whose time may be won at most, to be lost again.
 const WON: f64 = 40.0;
 /// Times of what is known that a step takes, beyond which it is none like others.
@@ -235,9 +237,16 @@ impl Gate {
         self.account(by_model).won >= -self.risk(sessions)
     }
 
-    /// Whether a model may take time before it drafts.
+    /// Whether a model may take time before it drafts: while it is not known what steps take, and then as long as what it
+    /// took was won back, but for some.
     pub(in crate::generate) fn may_spend(&self, sessions: usize) -> bool {
-        self.account(true).spent <= self.risk(sessions)
+        let most = self.times.of(sessions).map(|plain| RISK * self.all + SPENT * plain);
+        most.is_none_or(|most| self.account(true).spent <= most)
+    }
+
+    /// Notes that a step of other rows took so long.
+    pub(in crate::generate) fn pass(&mut self, taken: Duration) {
+        self.all += taken.as_secs_f64();
     }
 
     /// Notes that a model took so long before it drafted.
@@ -257,6 +266,7 @@ impl Gate {
         let Step { sessions, own, drafting, .. } = step;
         let (rows, all) = (step.rows(), taken.as_secs_f64());
         if rows > ROWS || sessions == 0 {
+            self.all += all;
             return;
         }
         // What else the machine did is no loss of drafts, and says nothing of steps, unless it goes on.
@@ -441,15 +451,15 @@ mod tests {
         let drafted = Step { drafted: 1, by_model: true, drafting: 0.01, ..plain };
         assert!(gate.may_draft(1, true) && gate.may_spend(1));
         (0..3).for_each(|_| gate.note(drafted, 1, ms(22)));
-        gate.spend(ms(100));
+        gate.spend(ms(400));
         assert!(!gate.may_draft(1, true) && !gate.may_spend(1) && gate.may_draft(1, false));
         // It has won back what it took, or time has passed.
         let mut later = gate.clone();
-        (0..20).for_each(|_| gate.note(drafted, 2, ms(12)));
+        (0..40).for_each(|_| gate.note(drafted, 2, ms(12)));
         assert!(gate.may_draft(1, true) && gate.may_spend(1));
         (0..1000).for_each(|_| later.note(plain, 1, ms(10)));
         assert!(later.may_draft(1, true) && !later.may_spend(1));
-        (0..3000).for_each(|_| later.note(plain, 1, ms(10)));
+        later.pass(ms(60_000));
         assert!(later.may_spend(1));
     }
 

@@ -16,7 +16,7 @@ use crate::generate::{LoadOptions, StageInfo};
 use crate::ids::TokenId;
 use crate::tokenizer::Tokenizer;
 use crate::weights::safetensors::HfCheckpoint;
-use crate::weights::{Checkpoint, open_checkpoint};
+use crate::weights::{Checkpoint, Memory, open_checkpoint};
 
 /// What is to draft for a model.
 pub(in crate::generate) struct Drafting {
@@ -78,8 +78,10 @@ impl Drafting {
         };
         let Some((what, arch)) = found else { return Ok(None) };
         let (layers, context) = (0..arch.n_layers(), context.min(arch.context_length));
-        let spec = ShardSpec::new(Arc::new(arch), layers, context, rows, kv).map_err(named(what.field()))?;
-        Ok(Some(Self { what, spec, sessions }))
+        match ShardSpec::new(Arc::new(arch), layers, context, rows, kv) {
+            Err(_) if matches!(what, What::Own { asked: false }) => Ok(None),
+            spec => Ok(Some(Self { spec: spec.map_err(named(what.field()))?, what, sessions })),
+        }
     }
 
     pub(in crate::generate) fn n_layers(&self) -> usize {
@@ -116,9 +118,16 @@ impl Drafting {
                 vocab_size,
                 model.tokenizer.eos_ids().to_vec(),
             ),
+            What::Own { asked: false } if copies_embeddings(model) => {
+                (cx.on_layer)();
+                return Ok(None);
+            }
             What::Own { asked } => match load_head(spec, sessions, model.checkpoint, model, cx) {
                 // The model runs without, as it does where its checkpoint has none.
-                Err(error) if !asked && !is_stop(&error) => return Ok(None),
+                Err(error) if !asked && !is_stop(&error) => {
+                    (cx.on_layer)();
+                    return Ok(None);
+                }
                 loaded => (loaded?, vocab_size, model.tokenizer.eos_ids().to_vec()),
             },
         };
@@ -190,6 +199,14 @@ fn other(
     let arch = described?;
     let tokenizer = Building::start(&*checkpoint, &options.cancel)?;
     Ok((What::Model(checkpoint, tokenizer), arch))
+}
+
+/// Whether a head would need a copy of the embedding table, which the last stage has not.
+fn copies_embeddings(model: &Loaded<'_>) -> bool {
+    let spec = model.last.spec();
+    let mut engines = model.engines.iter().filter(|engine| engine.id() == model.engine);
+    let in_place = engines.any(|engine| engine.capabilities().in_place_weights);
+    !(spec.is_first() || spec.arch.tied_embeddings || in_place && model.last.memory() == Memory::Mapped)
 }
 
 /// Loads a head beside a model's last stage. Keys and values of all sessions have room, and no more.

@@ -161,9 +161,9 @@ impl Drafter {
         self.second.is_some() || self.speculate != Speculate::DraftModel
     }
 
-    /// Whether a second model drafts, too.
-    pub(super) fn has_model(&self) -> bool {
-        self.second.is_some()
+    /// Whether a second model drafts, too, and whether it does in every step.
+    pub(super) fn has_model(&self) -> Option<bool> {
+        self.second.as_ref().map(|_| self.always.is_some())
     }
 
     /// Notes that a second model proposes something in place of what a text says.
@@ -180,7 +180,7 @@ impl Drafter {
         }
         self.acceptance.note(source, drafted, accepted);
         if let Some(second) = second {
-            second.note(drafted, accepted, self.acceptance.chance(source));
+            second.note(accepted, self.acceptance.chance(source));
         }
     }
 }

@@ -40,7 +40,7 @@ pub(in crate::generate) struct Second {
     pub(in crate::generate) recurrent: bool,
     head: Option<Head>,
     usual: Usual,
-    /// Tokens that it has drafted before one of them was right.
+    /// Steps that it has drafted for before a token of it was right.
     wrong: AtomicU32,
     failed: OnceLock<String>,
 }
@@ -109,13 +109,13 @@ impl Second {
         f64::from(self.usual.get())
     }
 
-    /// Notes what came of drafted tokens, and how often those of their generation are right.
-    pub(super) fn note(&self, drafted: usize, accepted: usize, chance: f64) {
+    /// Notes how many of a step's drafted tokens were right, and how often those of their generation are.
+    pub(super) fn note(&self, accepted: usize, chance: f64) {
         self.usual.turn_to(chance as f32);
         if accepted > 0 {
             self.wrong.store(NEVER, Ordering::Relaxed);
         } else if self.wrong.load(Ordering::Relaxed) < NEVER {
-            self.wrong.fetch_add(drafted as u32, Ordering::Relaxed);
+            self.wrong.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -125,7 +125,7 @@ impl Second {
         if self.head.is_none() || !(WRONG..NEVER).contains(&wrong) {
             return Ok(());
         }
-        let message = format!("none of its first {wrong} tokens was right");
+        let message = format!("in none of its first {wrong} steps a token was right");
         Err(Error::new(ErrorKind::EngineFailed, message).with_hint(
             "it may be another model's, or its norms or its order of another convention: the card may say which, with mtp_norm_convention and mtp_concat_order",
         ))
@@ -156,13 +156,13 @@ impl Drop for Own {
     }
 }
 
-/// So many tokens of a head's tell that none will be right; and what stands for one that was.
-const WRONG: u32 = 96;
+/// So many steps of a head's tell that no token will be right; and what stands for one that was.
+const WRONG: u32 = 48;
 const NEVER: u32 = 1 << 20;
 /// Where a head of one layer gives what its last norm does.
 const NORM: usize = 1;
-/// Tokens that it has not seen of a session, mostly.
-const FEW: usize = 2;
+/// Tokens that it has not seen of a session where it drafts in each step: the last step's, at most.
+const FEW: usize = MOST + 1;
 /// Rows of a session that a head has not seen yet are kept up to so many where it does not draft.
 const UNSEEN: usize = 64;
 
@@ -177,6 +177,8 @@ pub(in crate::generate) struct Draft {
     segments: Vec<Segment>,
     tokens: Vec<TokenId>,
     hidden: Vec<f32>,
+    /// There is more in the step that it has not seen than the last step's tokens.
+    catches_up: bool,
     replies: [Reply; 2],
 }
 
@@ -210,12 +212,13 @@ impl Draft {
     pub(in crate::generate) fn new(shared: Arc<Second>) -> Self {
         let (at, segments, tokens, hidden) = Default::default();
         let (times, replies) = Default::default();
-        Self { shared, times, row: 0.0, at, segments, tokens, hidden, replies }
+        let catches_up = false;
+        Self { shared, times, row: 0.0, at, segments, tokens, hidden, catches_up, replies }
     }
 
     /// Notes the hidden states of a session's rows from this one on.
     pub(in crate::generate) fn see(&self, beside: &mut Beside, start: usize, rows: &[f32]) {
-        let Some(Head { width }) = self.shared.head else { return };
+        let Some(Head { width }) = self.shared.head.filter(|_| !beside.hopeless) else { return };
         let Beside { from, hidden, .. } = beside;
         let end = *from + hidden.len() / width;
         if start > end {
@@ -230,14 +233,20 @@ impl Draft {
 
     /// Whether there is much of a session that a head has not seen.
     pub(in crate::generate) fn is_behind(&self, beside: &Beside) -> bool {
-        self.shared.head.is_some_and(|head| beside.hidden.len() > UNSEEN * head.width)
+        self.shared.head.is_some_and(|head| !beside.hopeless && beside.hidden.len() > UNSEEN * head.width)
+    }
+
+    /// Whether a head may draft for a session one day.
+    pub(in crate::generate) fn sees(&self, beside: &Beside) -> bool {
+        self.shared.is_head() && !beside.hopeless
     }
 
     /// Forgets what a head has not seen, but for some rows.
     pub(in crate::generate) fn skip(&self, beside: &mut Beside) {
         let Some(Head { width }) = self.shared.head else { return };
-        let rows = (beside.hidden.len() / width).saturating_sub(UNSEEN);
+        let rows = (beside.hidden.len() / width).saturating_sub(UNSEEN / 2);
         beside.hidden.drain(..rows * width);
+        beside.hidden.shrink_to(2 * UNSEEN * width);
         beside.from += rows;
     }
 
@@ -246,7 +255,7 @@ impl Draft {
         self.times.of(sessions).unwrap_or_default()
     }
 
-    /// How long it takes until it can draft behind a history, beyond a token or two; `None` where it cannot.
+    /// How long it takes until it can draft behind a history, beyond the last step's tokens; `None` where it cannot.
     pub(in crate::generate) fn wait(&self, beside: &Beside, history: &[TokenId]) -> Option<f64> {
         if beside.hopeless || history.len() >= self.shared.context {
             return None;
@@ -266,6 +275,7 @@ impl Draft {
         self.segments.clear();
         self.tokens.clear();
         self.hidden.clear();
+        self.catches_up = false;
     }
 
     /// Lets a session take part that wants so many tokens behind its history. Where much of that is to be computed before,
@@ -316,6 +326,7 @@ impl Draft {
         }
         let whole = end == history.len();
         let at = whole.then_some(self.segments.len());
+        self.catches_up |= n > FEW;
         self.tokens.extend_from_slice(&history[*known..end]);
         self.segments.push(if whole { segment.want_last(Logits::Top(1)) } else { segment });
         *known = end;
@@ -334,14 +345,14 @@ impl Draft {
         depth: usize,
     ) -> Result<()> {
         let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
-        let Beside { seq, known, from, hidden, hopeless, .. } = beside;
+        let Beside { seq, known, from, hidden, .. } = beside;
         let unseen = hidden.len() / width;
         let room = rows.saturating_sub(self.tokens.len());
         let n = if depth == 0 { unseen.saturating_sub(1) } else { unseen }.min(room);
         // Of each row it takes the token behind.
         let Some(tokens) = history.get(*from + 1..*from + 1 + n).filter(|_| n > 0) else { return Ok(()) };
-        let seq = match seq {
-            Some(Own(_, seq)) => *seq,
+        let own = match seq {
+            Some(Own(_, own)) => *own,
             None => {
                 let (new, found) = stages.open(&history[1..=*from])?;
                 *known = found;
@@ -351,12 +362,12 @@ impl Draft {
         let whole = depth > 0 && n == unseen;
         let depth = depth.min(context.saturating_sub(history.len())).min(MOST);
         let unknown = tokens.iter().any(|token| token.0 as usize >= *vocab_size);
-        if unknown || stages.reserve(seq, *known + n + depth).is_err() {
-            *hopeless = true;
-            hidden.clear();
+        if unknown || stages.reserve(own, *known + n + depth).is_err() {
+            *beside = Beside { hopeless: true, ..Beside::default() };
             return Ok(());
         }
-        let segment = Segment::new(seq, *known, n);
+        let segment = Segment::new(own, *known, n);
+        self.catches_up |= n > FEW;
         let at = (whole && depth > 0).then_some(self.segments.len());
         self.segments.push(match at {
             Some(_) => segment.want_last(Logits::Top(1)).tap(n - 1..n),
@@ -367,11 +378,11 @@ impl Draft {
         hidden.shrink_to(2 * UNSEEN * width);
         (*known, *from) = (*known + n, *from + n);
         let (copy, drafts) = (None, [TokenId(0); MOST]);
-        self.at.push(At { number, seq, len: *known, copy, segment: at, depth, drafts, drafted: 0 });
+        self.at.push(At { number, seq: own, len: *known, copy, segment: at, depth, drafts, drafted: 0 });
         Ok(())
     }
 
-    /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond a token or two of each.
+    /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond the last step's tokens.
     pub(in crate::generate) fn run(&mut self, cancel: &CancelToken) -> Result<f64> {
         if self.segments.is_empty() {
             return Ok(0.0);
@@ -379,7 +390,7 @@ impl Draft {
         let start = Instant::now();
         self.step(cancel)?;
         let (rows, taken) = (self.tokens.len(), start.elapsed().as_secs_f64());
-        let much = rows > FEW * self.segments.len();
+        let much = self.catches_up;
         match much {
             true => self.row = taken / rows as f64,
             false => self.times.note(rows, taken),

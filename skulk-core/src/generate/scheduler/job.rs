@@ -63,9 +63,9 @@ pub(in crate::generate) trait Ask: Send {
     fn draft(&mut self, _history: &[TokenId], _most: usize) -> Proposal<'_> {
         Proposal::default()
     }
-    /// Whether a second model may draft.
-    fn has_model(&self) -> bool {
-        false
+    /// Whether a second model may draft, and if so, whether it does in every step.
+    fn has_model(&self) -> Option<bool> {
+        None
     }
     /// Says that a second model drafts these in place of what was proposed.
     fn turn_to_model(&mut self) {}

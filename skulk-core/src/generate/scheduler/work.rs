@@ -399,6 +399,9 @@ impl Worker {
             let (step, beside) = if all_decode { self.draft(&mut parts) } else { Default::default() };
             self.given = 0;
             self.compute(&parts);
+            if !all_decode {
+                self.gate.pass(start.elapsed());
+            }
             if all_decode && self.given > 0 {
                 let taken = start.elapsed();
                 self.gate.note(step, self.given, taken.saturating_sub(beside));
@@ -464,14 +467,20 @@ impl Worker {
     fn forward(&mut self, chosen: &[Part]) -> Result<()> {
         self.segments.clear();
         self.tokens.clear();
-        let is_head = self.draft.as_ref().is_some_and(|draft| draft.shared.is_head());
+        let is_head = |beside: &Beside| self.draft.as_ref().is_some_and(|draft| draft.sees(beside));
+        let may_draft = self.gate.may_draft(chosen.len(), true);
         for Part { at, rows, drafted, .. } in chosen {
-            let job = &self.running[*at].job;
+            let Running { job, beside, .. } = &self.running[*at];
             let state = job.turn.shared.state();
             let (start, end, all) = (state.held.len(), state.held.len() + rows, rows + drafted.len());
             let segment = Segment::new(state.seq.ok_or_else(no_sequence)?, start, all);
             let segment = segment.drafted(drafted.len());
-            let segment = if is_head && job.ask.has_model() { segment.tap(0..all) } else { segment };
+            // What rests costs nothing, and has a gap then.
+            let taps = match job.ask.has_model() {
+                Some(always) => is_head(beside) && (always || may_draft),
+                None => false,
+            };
+            let segment = if taps { segment.tap(0..all) } else { segment };
             self.segments.push(match job.ask.wants() {
                 (logits, Rows::Every) => segment.want_every(logits),
                 (logits, Rows::Last) if end == state.history.len() => segment.want(rows - 1..all, logits),
@@ -485,7 +494,8 @@ impl Worker {
         chosen.iter().try_for_each(|part| self.running[part.at].job.cancel.check())?;
         let (batch, cx) = (Batch::new(&self.segments, &self.tokens), StepCx::new(&self.step));
         let taps = [self.stages.norm()];
-        let batch = if is_head { batch.taps(&taps) } else { batch };
+        let is_tapped = self.segments.iter().any(|segment| !segment.tapped.is_empty());
+        let batch = if is_tapped { batch.taps(&taps) } else { batch };
         self.stages.forward(&batch, &mut self.replies, &cx)
     }
 

@@ -86,6 +86,8 @@ impl Worker {
         for (_, number) in &self.chances[..rows] {
             parts[*number].drafted.end += 1;
         }
+        // Whose rows are chosen.
+        step.by_model = parts.iter().any(|part| part.by_model && !part.drafted.is_empty());
         for part in parts.iter().filter(|part| part.by_model) {
             self.running[part.at].job.ask.turn_to_model();
         }
@@ -138,7 +140,10 @@ impl Worker {
         let Some(second) = &self.second else { return };
         second.fail(error.to_string());
         let warning = format!("the draft model failed and drafts no more: {error}");
-        self.running.iter_mut().for_each(|running| running.job.ask.warn(&warning));
+        for running in &mut self.running {
+            running.beside = Beside::default();
+            running.job.ask.warn(&warning);
+        }
         // Those that began before and wait are told when it is their turn.
         self.warning.get_or_insert(warning);
     }
@@ -164,15 +169,18 @@ impl Worker {
         }
         let usual = Chance::chain(draft.shared.usual(), self.limits.recurrent, 0.0);
         let pays = self.gate.may_spend(1) && self.gate.pays(usual.take(MOST));
+        let mut charged = false;
         draft.begin();
         let mut found = Ok(());
         for (number, running) in self.running.iter_mut().enumerate() {
             if running.over.is_some() || !draft.is_behind(&running.beside) {
                 continue;
             }
-            if !pays {
+            let always = running.job.ask.has_model() == Some(true);
+            if !pays && !always {
                 draft.skip(&mut running.beside);
             } else if found.is_ok() {
+                charged |= !always;
                 let state = running.job.turn.shared.state();
                 found = draft.add(number, &mut running.beside, &state.history, 0);
             }
@@ -180,7 +188,9 @@ impl Worker {
         self.step = self.signals.next_step();
         let start = Instant::now();
         let found = found.and_then(|()| draft.run(&self.step).map(drop));
-        self.gate.spend(start.elapsed());
+        if charged {
+            self.gate.spend(start.elapsed());
+        }
         self.give_back(draft, found);
     }
 
