@@ -255,8 +255,9 @@ impl Draft {
         self.times.of(sessions).unwrap_or_default()
     }
 
-    /// How long it takes until it can draft behind a history, beyond the last step's tokens; `None` where it cannot.
-    pub(in crate::generate) fn wait(&self, beside: &Beside, history: &[TokenId]) -> Option<f64> {
+    /// How long it takes until it can draft behind a history, beyond a token or two, and whether that is more than what it
+    /// has not seen where it drafts in each step; `None` where it cannot.
+    pub(in crate::generate) fn wait(&self, beside: &Beside, history: &[TokenId]) -> Option<(f64, bool)> {
         if beside.hopeless || history.len() >= self.shared.context {
             return None;
         }
@@ -266,7 +267,7 @@ impl Draft {
             Some(_) if beside.hidden.is_empty() => return None,
             Some(head) => beside.hidden.len() / head.width,
         };
-        Some(if unseen > FEW { unseen as f64 * self.row } else { 0.0 })
+        Some((if unseen > 2 { unseen as f64 * self.row } else { 0.0 }, unseen > FEW))
     }
 
     /// Begins a step.

@@ -46,10 +46,11 @@ impl Worker {
             let most = if texts_may || proposal.always { proposal.tokens.len() } else { 0 };
             let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(most);
             let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state.history));
-            let may = |wait: &f64| proposal.always || model_may && (may_spend || *wait == 0.0);
+            let may = |(_, far): &(f64, bool)| proposal.always || model_may && (may_spend || !far);
             let model = proposal.model.zip(wait.filter(may));
             let most = if tried || proposal.always { proposal.most } else { proposal.most.min(1) };
-            let model = model.map(|(chance, wait)| (Chance::chain(chance, recurrent, row).take(most), wait));
+            let model =
+                model.map(|(chance, (wait, _))| (Chance::chain(chance, recurrent, row).take(most), wait));
             part.by_model = match &model {
                 None => false,
                 Some(_) if proposal.always => proposal.tokens.is_empty(),
