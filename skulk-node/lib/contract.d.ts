@@ -591,7 +591,7 @@ export interface Inventory {
   inputTable?: number;
   /** What sees and hears, beside the decoder; not loaded. */
   vision?: number;
-  /** Layers that predict further tokens, behind the last one; not loaded. */
+  /** Layers that predict further tokens, behind the last one; loaded where an option asks for that. */
   mtp?: number;
   /** What was guessed, in words. */
   guessed?: string[];

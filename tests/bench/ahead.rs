@@ -72,6 +72,9 @@ struct Prompt {
     temperature: f32,
 }
 
+/// A head, and the texts that it is to say.
+type Said<'a> = (&'a Told, &'a [Vec<TokenId>]);
+
 /// What one way of decoding took.
 struct Taken {
     texts: Vec<Vec<TokenId>>,
@@ -184,7 +187,7 @@ fn decode(
     model: &Model,
     prompts: &[Prompt],
     sessions: usize,
-    (way, head): (Speculate, Option<(&Told, &[Vec<TokenId>])>),
+    (way, head): (Speculate, Option<Said<'_>>),
 ) -> Result<Taken, AnyError> {
     let mut taken = Taken { texts: Vec::new(), seconds: 0.0, drafted: 0, accepted: 0 };
     let at_once: Vec<_> = prompts.iter().cycle().take(prompts.len().next_multiple_of(sessions)).collect();

@@ -1327,7 +1327,7 @@ class Inventory(_methods.Inventory):
     vision: int = 0
     """What sees and hears, beside the decoder; not loaded."""
     mtp: int = 0
-    """Layers that predict further tokens, behind the last one; not loaded."""
+    """Layers that predict further tokens, behind the last one; loaded where an option asks for that."""
     guessed: list[str] = field(default_factory=list)
     """What was guessed, in words."""
 

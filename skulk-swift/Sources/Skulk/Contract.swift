@@ -1037,7 +1037,7 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var inputTable: Int
     /// What sees and hears, beside the decoder; not loaded.
     public var vision: Int
-    /// Layers that predict further tokens, behind the last one; not loaded.
+    /// Layers that predict further tokens, behind the last one; loaded where an option asks for that.
     public var mtp: Int
     /// What was guessed, in words.
     public var guessed: [String]
