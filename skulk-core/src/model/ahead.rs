@@ -9,7 +9,7 @@ use super::workspace::Workspace;
 use crate::arch::AheadSpec;
 use crate::engine::backend::Backend;
 use crate::engine::{Batch, LoadCx, ShardSpec};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Memory};
 
 /// What a head begins rows with.
@@ -51,7 +51,13 @@ impl<B: Backend> Decoder<B> {
         cx: &LoadCx<'_>,
     ) -> Result<Ends<B>> {
         let (arch, backend) = (&*self.spec.arch, &*self.backend);
-        let last = || Error::new(ErrorKind::Internal, "only the last shard has an output head");
+        let last = || {
+            Error::argument(
+                "layers",
+                "expected the last shard of a model, which has its output head, found another one",
+            )
+            .with_hint("load the head beside the last shard")
+        };
         let output = self.output.as_ref().ok_or_else(last)?;
         let mut bytes = 0;
         let embedding = match &self.embedding {

@@ -81,7 +81,6 @@ fn gemma(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, family: &Gemma) -> Result
     Ok(ArchSpec {
         embedding_scale: (sizes.hidden_size as f32).sqrt(),
         final_softcap: cap("final_logit_softcapping", family.caps[1])?,
-        ahead: None,
         ..spec
     })
 }

@@ -54,7 +54,6 @@ pub(super) fn gemma4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arc
     inputs(keys, &mut spec)?;
     Ok(ArchSpec {
         final_softcap: keys.opt_f32("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
-        ahead: None,
         names: TensorNames::new(String::new(), &GGUF_GEMMA4),
         ..scaled(spec)
     })

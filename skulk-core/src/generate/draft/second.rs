@@ -161,6 +161,8 @@ const WRONG: u32 = 48;
 const NEVER: u32 = 1 << 20;
 /// Where a head of one layer gives what its last norm does.
 const NORM: usize = 1;
+/// Tokens that it has not seen of a session where it drafted hardly anything.
+const LEAST: usize = 2;
 /// Tokens that it has not seen of a session where it drafts in each step: the last step's, at most.
 const FEW: usize = MOST + 1;
 /// Rows of a session that a head has not seen yet are kept up to so many where it does not draft.
@@ -267,7 +269,7 @@ impl Draft {
             Some(_) if beside.hidden.is_empty() => return None,
             Some(head) => beside.hidden.len() / head.width,
         };
-        Some((if unseen > 2 { unseen as f64 * self.row } else { 0.0 }, unseen > FEW))
+        Some((if unseen > LEAST { unseen as f64 * self.row } else { 0.0 }, unseen > FEW))
     }
 
     /// Begins a step.

@@ -21,10 +21,11 @@ fn of_this_library(problem: &Problem<'_>) -> Speculation {
     let runtime = problem.card.runtime.as_ref();
     let smaller =
         runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftSimple));
-    let heads = runtime.is_some_and(heads)
-        || runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftMtp));
+    let heads = runtime.is_some_and(heads);
+    // A server drafts with the head that the file has.
+    let served = runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftMtp));
     let beside = match runtime.is_some_and(drafts) {
-        _ if problem.inventory.mtp > 0 => {
+        _ if problem.inventory.mtp > 0 || served => {
             "; the checkpoint's head for tokens ahead is loaded where the option mtp asks for it, which is not counted"
         }
         _ if heads => {
