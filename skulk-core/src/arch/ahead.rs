@@ -1,15 +1,27 @@
-//! Which layer says what comes behind the next token? Heads for multi-token prediction (MTP), as models are trained with.
+//! What drafts for a model with the model's own help? Heads for multi-token prediction (MTP), as models are trained with, and
+//! assistants beside them.
 
-use super::{ArchSpec, LayerSpec};
-use crate::weights::Checkpoint;
+use super::{ArchSpec, AttentionSpec, LayerSpec, MAX_SIZE, Window, gguf, huggingface, invalid, size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::weights::{Checkpoint, Metadata};
 
-/// How a head for tokens ahead begins a row: the embedding of a token and the hidden state of the row before it, as the
-/// model's last norm gives it, are normed and projected together.
+/// How a row begins of what drafts for another model: with the model's embedding of a token, and with the hidden state of the
+/// row before it, as the model's last norm gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AheadSpec {
-    /// The hidden state comes before the embedding.
-    pub hidden_first: bool,
+pub enum AheadSpec {
+    /// A head for tokens ahead: both are normed, and projected together. It has keys and values of its own, and uses the
+    /// model's output head.
+    Head {
+        /// The hidden state comes before the embedding.
+        hidden_first: bool,
+    },
+    /// An assistant (Gemma 4): both are projected together, and what its last norm gives is projected back. It has an output
+    /// head of its own, and attends to keys and values of the model: [`AttentionSpec::kv_of`] is a layer of the model.
+    Assistant {
+        /// Elements of the model's hidden states.
+        hidden_size: usize,
+    },
 }
 
 impl ArchSpec {
@@ -23,10 +35,101 @@ impl ArchSpec {
         })?;
         let own_norm = checkpoint.tensor(&names.output_norm()).is_some();
         let names = if own_norm { names } else { names.with_norm(&self.names).unwrap_or(names) };
-        let (layers, ahead) = (vec![layer], Some(AheadSpec { hidden_first: false }));
+        let (layers, ahead) = (vec![layer], Some(AheadSpec::Head { hidden_first: false }));
         let mut head = Self { layers, ahead, names, ..self.clone() };
-        super::huggingface::reword(&mut head, checkpoint);
+        huggingface::reword(&mut head, checkpoint);
         Some(head)
+    }
+
+    /// The assistant of this model that a checkpoint holds. Each of its layers uses keys and values of the model's last layer
+    /// that has such and a window likewise, or none either; its windows reach a position further. `None`: the checkpoint holds something else.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`] where it is another model's, or broken; [`ErrorKind::ArchUnsupported`] for a variant that
+    /// this version does not know.
+    pub fn assistant_in(&self, checkpoint: &dyn Checkpoint) -> Result<Option<Self>> {
+        let found = match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => gguf::assistant(metadata, checkpoint)?,
+            Metadata::HuggingFace(metadata) => {
+                let file = metadata.folder.join("config.json");
+                huggingface::assistant(&metadata.config, &file, huggingface::prefix(checkpoint))?
+            }
+            Metadata::Vindex(_) => None,
+        };
+        let Some((mut own, hidden_size)) = found else { return Ok(None) };
+        let named = |error: Error| error.with("file", checkpoint.path().display());
+        own.ahead = Some(AheadSpec::Assistant { hidden_size });
+        (own.ropes, own.embedding_scale) = (self.ropes.clone(), self.embedding_scale);
+        self.lend(&mut own).map_err(named)?;
+        huggingface::reword(&mut own, checkpoint);
+        own.check().map_err(named)?;
+        Ok(Some(own))
+    }
+
+    /// Lets an assistant's layers use keys and values of this model's.
+    fn lend(&self, own: &mut Self) -> Result<()> {
+        for (at, attention) in own.layers.iter_mut().enumerate() {
+            let Some(attention) = attention.attention_mut() else { continue };
+            let slides = attention.window.is_some();
+            let like = |layer: &LayerSpec| {
+                layer.attention().is_some_and(|other| other.has_kv() && other.window.is_some() == slides)
+            };
+            let source = self.layers.iter().rposition(like);
+            let lender = source.and_then(|source| self.layers[source].attention());
+            let of = |attention: &AttentionSpec| [attention.n_kv_heads, attention.head_dim];
+            let Some((source, lender)) = source.zip(lender).filter(|(_, lender)| of(lender) == of(attention))
+            else {
+                let message = format!(
+                    "expected keys and values of {:?} heads and elements, as layer {at} needs, found {:?}: the assistant is another model's",
+                    of(attention),
+                    lender.map(of)
+                );
+                return Err(Error::new(ErrorKind::ConfigInvalid, message)
+                    .with_hint("take the assistant that was published with this model"));
+            };
+            attention.kv_of = Some(source);
+            (attention.window, attention.rope) = (lender.window.map(further), lender.rope);
+        }
+        Ok(())
+    }
+
+    /// Elements of a hidden state, of what drafts for another model as it takes it: the model's.
+    pub(crate) fn tapped_width(&self) -> usize {
+        match self.ahead {
+            Some(AheadSpec::Assistant { hidden_size }) => hidden_size,
+            _ => self.hidden_size,
+        }
+    }
+
+    /// Whether it attends to keys and values of the model that it drafts for, and to no others.
+    pub(crate) fn is_assistant(&self) -> bool {
+        matches!(self.ahead, Some(AheadSpec::Assistant { .. }))
+    }
+
+    /// Checks what assistants have, which nobody else has.
+    pub(super) fn check_assistant(&self) -> Result<()> {
+        let Some(AheadSpec::Assistant { hidden_size }) = self.ahead else { return Ok(()) };
+        size("hidden size of the model", hidden_size, MAX_SIZE)?;
+        let borrows = |layer: &LayerSpec| {
+            let attends = layer.attention().is_some_and(|own| !own.has_kv());
+            attends && layer.input.is_none() && layer.streams.is_none()
+        };
+        match self.layers.iter().position(|layer| !borrows(layer)) {
+            None => Ok(()),
+            Some(at) => {
+                let message =
+                    format!("expected layers with the model's keys and values, found another in layer {at}");
+                Err(invalid("layers of an assistant", message))
+            }
+        }
+    }
+}
+
+/// What an assistant sees of a window: a position more.
+fn further(window: Window) -> Window {
+    match window {
+        Window::Sliding(size) => Window::Sliding(size.saturating_add(1)),
+        chunk @ Window::Chunk(_) => chunk,
     }
 }
 

@@ -31,7 +31,8 @@ pub struct AttentionSpec {
     pub keys_as_values: bool,
     /// Keys and values of all heads are projections of one vector for each position, which is kept in their place.
     pub latent: Option<LatentSpec>,
-    /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers.
+    /// An earlier layer whose keys and values this one uses: it has none of its own. A shard needs both layers. In an
+    /// [assistant](super::AheadSpec::Assistant) it is a layer of the model.
     pub kv_of: Option<usize>,
     /// Queries grow with their position.
     pub query_growth: Option<QueryGrowth>,

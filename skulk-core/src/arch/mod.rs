@@ -72,7 +72,7 @@ pub struct ArchSpec {
     pub final_softcap: Option<f32>,
     /// Rotary embeddings that layers refer to by index.
     pub ropes: Vec<RopeSpec>,
-    /// It is a head for tokens ahead of another model, whose embeddings and output head it uses.
+    /// It drafts for another model, whose embeddings it uses.
     pub ahead: Option<AheadSpec>,
     /// One description per layer.
     pub layers: Vec<LayerSpec>,
@@ -255,9 +255,10 @@ impl ArchSpec {
         self.layers.first()?.streams
     }
 
-    /// Elements of a row of hidden states, as stages hand it on: of all residual streams, the first one in front.
+    /// Elements of a row of hidden states, as stages hand it on: of all residual streams, the first one in front. What drafts
+    /// for another model takes the model's.
     pub fn row_width(&self) -> usize {
-        self.streams().map_or(1, |streams| streams.n).saturating_mul(self.hidden_size)
+        self.streams().map_or(1, |streams| streams.n).saturating_mul(self.tapped_width())
     }
 
     /// Names of what makes the residual streams of embeddings, and one of them behind the last layer.
@@ -340,8 +341,8 @@ impl ArchSpec {
                 ));
             }
         }
-        self.check_shared()?;
-        Ok(())
+        self.check_assistant()?;
+        self.check_shared()
     }
 }
 
@@ -373,6 +374,13 @@ fn positive(field: &'static str, value: impl Into<f64> + Copy + Display) -> Resu
 fn unsupported(what: &str, found: &str, supported: &str) -> Error {
     Error::new(ErrorKind::ArchUnsupported, format!("{what} `{found}` is not supported"))
         .with_hint(format!("supported: {supported}"))
+}
+
+/// What drafts for a model, and is none by itself.
+fn drafts_only(found: &str) -> Error {
+    let message = format!("expected a model, found `{found}`, which drafts for one");
+    Error::new(ErrorKind::ArchUnsupported, message)
+        .with_hint("load the model that it belongs to, with this as its draft model")
 }
 
 /// Families this version can run, for messages.

@@ -31,8 +31,11 @@ impl ArchSpec {
         Ok(())
     }
 
-    /// Checks that layers which use others' keys and values can.
+    /// Checks that layers which use others' keys and values can; those of another model are looked at with it.
     pub(super) fn check_shared(&self) -> Result<()> {
+        if self.is_assistant() {
+            return Ok(());
+        }
         for (at, layer) in self.layers.iter().enumerate() {
             let latent = layer.attention().and_then(|attention| attention.latent);
             let index = latent.and_then(|latent| latent.index);

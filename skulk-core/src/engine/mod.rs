@@ -473,22 +473,26 @@ pub trait Shard: Send + Sync {
         None
     }
 
-    /// Loads a head for tokens ahead of the model whose last shard this is, as
-    /// [`ArchSpec::ahead`] describes it: a shard that takes tokens with the hidden states of the rows before them, which
-    /// this shard gives where the number of its model's layers is [tapped](Batch::taps). Its weights are in the checkpoint
-    /// `head`; embeddings and output head are this shard's, and what it lacks of these is in `model`.
+    /// Loads what drafts for the model whose last shard this is, as [`ArchSpec::ahead`] describes it: a shard that takes
+    /// tokens with the hidden states of the rows before them, which this shard gives where the number of its model's layers
+    /// is [tapped](Batch::taps). Its weights are in the checkpoint `drafts`; embeddings, and a head's output head, are this
+    /// shard's, and what it lacks of these is in `model`.
+    ///
+    /// An assistant has no sequences of its own. A segment of its batches is one row behind all positions of a sequence of
+    /// this shard's, and each of several drafts behind them is such a row again: it changes nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::ArchUnsupported`] where the shard's engine knows no heads; otherwise as [`Engine::load`].
+    /// [`ErrorKind::ArchUnsupported`] where the shard's engine knows none; [`ErrorKind::PlacementInvalid`] where an assistant
+    /// needs keys and values that this shard has not; otherwise as [`Engine::load`].
     fn load_ahead(
         &self,
         _spec: &ShardSpec,
-        _head: &dyn Checkpoint,
+        _drafts: &dyn Checkpoint,
         _model: &dyn Checkpoint,
         _cx: &LoadCx<'_>,
     ) -> Result<Box<dyn Shard>> {
-        Err(Error::new(ErrorKind::ArchUnsupported, "the stage's engine knows no heads for tokens ahead")
-            .with_hint("load the model without them"))
+        Err(Error::new(ErrorKind::ArchUnsupported, "the stage's engine knows nothing that drafts beside it")
+            .with_hint("load the model without"))
     }
 
     /// Starts a sequence with as much of the beginning of `tokens` as the shard still holds from others, in whole

@@ -14,7 +14,7 @@ pub struct Batch<'a> {
     /// One token per row, for every shard: the first one embeds them, and all find by them what they still hold.
     pub tokens: &'a [TokenId],
     /// What the shard before gave, `[rows, width]` of the model's [width](crate::arch::ArchSpec::row_width), row-major; the
-    /// first shard takes none. A [head for tokens ahead](crate::arch::ArchSpec::ahead) takes the hidden states that its rows
+    /// first shard takes none. What [drafts for a model](crate::arch::ArchSpec::ahead) takes the hidden states that its rows
     /// begin with.
     pub hidden: Option<&'a [f32]>,
     /// Layers behind which the hidden states of rows are wanted that segments [tap](Segment::tap), by index within the

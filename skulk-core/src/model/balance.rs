@@ -8,25 +8,32 @@ use crate::arch::{RopeLayout, RopeSpec};
 
 /// Divides the weights of both norms evenly.
 pub(super) fn balance(query: &mut [f32], key: &mut [f32], rope: &RopeSpec) {
+    let factors = factors(query, key, rope);
+    for ((query, key), factor) in query.iter_mut().zip(key).zip(factors) {
+        *query /= factor;
+        *key *= factor;
+    }
+}
+
+/// What queries are divided by for that, and keys multiplied by, by element.
+pub(super) fn factors(query: &[f32], key: &[f32], rope: &RopeSpec) -> Vec<f32> {
     let (len, half) = (query.len().min(key.len()), rope.dim / 2);
     let pair = |first: usize| match rope.layout {
         RopeLayout::Halves => [first, first + half],
         RopeLayout::Pairs => [2 * first, 2 * first + 1],
     };
+    let mut factors = vec![1.0; len];
     // Elements that are not rotated have no other.
     let pairs = (0..half).map(pair).chain((2 * half..len).map(|at| [at; 2]));
     for [a, b] in pairs.filter(|pair| pair.iter().all(|at| *at < len)) {
         let square = |weights: &[f32]| f64::from(weights[a]).powi(2) + f64::from(weights[b]).powi(2);
         let factor = (square(query) / square(key)).sqrt().sqrt() as f32;
         // Zeros stay what they are.
-        if !factor.is_normal() {
-            continue;
-        }
-        for at in (a..=b).step_by((b - a).max(1)) {
-            query[at] /= factor;
-            key[at] *= factor;
+        if factor.is_normal() {
+            (factors[a], factors[b]) = (factor, factor);
         }
     }
+    factors
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ impl CpuEnds {
             return Ok(None);
         }
         let (backend, memory, on_demand) = (cpu, Memory::Mapped, true);
-        let mut loader = Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0 };
+        let mut loader =
+            Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0, queries: &[] };
         let (vocab, hidden) = (arch.vocab_size, arch.hidden_size);
         let embedding = loader.matrix(&arch.names.embedding(), vocab, hidden, None)?;
         let head = head.map(|name| loader.matrix(&name, vocab, hidden, None).map(Arc::new)).transpose()?;

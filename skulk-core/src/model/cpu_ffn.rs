@@ -74,7 +74,8 @@ impl CpuFfn {
             memory => memory,
         };
         let (backend, on_demand, cancel) = (&cpu, false, cx.cancel);
-        let mut loader = Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0 };
+        let mut loader =
+            Loader { backend, checkpoint, arch, memory, on_demand, cancel, bytes: 0, queries: &[] };
         let (mut sizes, mut norms, mut width) = (BTreeMap::new(), BTreeMap::new(), 0);
         for layer in first..layers.last().map_or(first, |last| last + 1) {
             cx.cancel.check()?;

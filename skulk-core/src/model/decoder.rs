@@ -28,7 +28,7 @@ pub(super) struct Decoder<B: Backend> {
     pub(super) rotations: Rotations,
     /// The embedding table, on the first shard, on the last one when the head is tied to it, and where layers have inputs.
     pub(super) embedding: Option<Arc<B::Matrix>>,
-    /// Of a head for tokens ahead.
+    /// Of what drafts for another model.
     pub(super) joint: Option<Joint<B>>,
     pub(super) inputs: Option<LayerInputs<B>>,
     /// Where there are several residual streams.
@@ -49,7 +49,7 @@ pub(super) enum Kept<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// Loads what the device holds, its weights mapped or resident. A head for tokens ahead has its model's ends.
+    /// Loads what the device holds, its weights mapped or resident. What drafts for a model has its ends.
     pub(super) fn load(
         backend: Arc<B>,
         mut experts: Split<B>,
@@ -67,10 +67,11 @@ impl<B: Backend> Decoder<B> {
             on_demand: false,
             cancel: cx.cancel,
             bytes: 0,
+            queries: ends.as_ref().map_or(&[], |ends| &*ends.queries),
         };
         let hidden = arch.hidden_size;
         let inputs = LayerInputs::load(&mut loader, &spec)?;
-        let joint = Joint::load(&mut loader, &spec)?;
+        let joint = Joint::load(&mut loader, &arch)?;
         let has_embedding = spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some();
         let mut embedding = (has_embedding && ends.is_none())
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
@@ -90,8 +91,11 @@ impl<B: Backend> Decoder<B> {
                 Ok(Output { norm, head: None })
             })
             .transpose()?;
-        let mut head = (output.is_some() && !arch.tied_embeddings && ends.is_none())
-            .then(|| loader.matrix(&arch.names.head(), arch.vocab_size, hidden, None))
+        // An assistant's own table is its output head.
+        let table = ends.as_ref().map(|ends| ends.head.is_none());
+        let name = if table == Some(true) { arch.names.embedding() } else { arch.names.head() };
+        let mut head = (output.is_some() && table.unwrap_or(!arch.tied_embeddings))
+            .then(|| loader.matrix(&name, arch.vocab_size, hidden, None))
             .transpose()?;
         if output.is_some()
             && let Some(head) = head.as_mut().or(embedding.as_mut())
@@ -99,13 +103,14 @@ impl<B: Backend> Decoder<B> {
             cx.cancel.check()?;
             loader.bytes += loader.backend.screen(head, cx.cancel)?;
         }
-        loader.bytes += ends.as_ref().map_or(0, |ends| ends.bytes);
-        let own = (embedding.map(Arc::new), head.map(Arc::new));
-        let (embedding, head) = ends.map_or(own, |ends| (Some(ends.embedding), Some(ends.head)));
+        let weight_bytes = ByteSize(loader.bytes + ends.as_ref().map_or(0, |ends| ends.bytes));
+        let (mut embedding, mut head) = (embedding.map(Arc::new), head.map(Arc::new));
+        if let Some(ends) = ends {
+            (embedding, head) = (Some(ends.embedding), ends.head.or(head));
+        }
         if let Some(output) = &mut output {
             output.head = head;
         }
-        let weight_bytes = ByteSize(loader.bytes);
         let rotations = Rotations::of(&spec);
         let groups = kv::Groups::of(&spec);
         Ok(Self {
@@ -176,7 +181,7 @@ impl<B: Backend> Decoder<B> {
         let vocab = self.output.is_some().then_some(arch.vocab_size);
         // The last norm is tapped like a layer.
         let tapped = self.spec.layers.start..self.spec.layers.end + usize::from(vocab.is_some());
-        reply.prepare(batch, vocab, arch.hidden_size, &tapped);
+        reply.prepare(batch, vocab, arch.tapped_width(), &tapped);
         work.list(batch.segments, vocab.is_some());
         // What comes from the host is written first, before anything is recorded.
         work.positions.clear();
@@ -252,12 +257,12 @@ impl<B: Backend> Decoder<B> {
         reply: &mut Reply,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
-        let Workspace { stream, x, normed, added, tapped, .. } = work;
+        let Workspace { stream, x, normed, added, tapped, .. } = &mut *work;
         match reply.tapped_mut(arch.n_layers()) {
             Some(to) if !tapped.is_empty() => {
                 b.gather(stream, x, tapped, added)?;
                 b.rms_norm(stream, added, &output.norm, arch.norm.eps, tapped.len(), normed)?;
-                b.read(stream, normed, to)
+                self.give_back(work, to)
             }
             _ => Ok(()),
         }

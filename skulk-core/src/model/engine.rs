@@ -11,6 +11,7 @@ use super::load::bytes_of;
 use super::options::EngineOptions;
 use super::shard::DecoderShard;
 use super::split::Split;
+use crate::arch::AheadSpec;
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
@@ -119,22 +120,27 @@ impl<B: Backend> DecoderEngine<B> {
         let arch = &spec.arch;
         let mut ends = Vec::new();
         let inputs = arch.input_width().is_some();
-        let shares = arch.ahead.is_some();
-        if shares {
-            let names = &arch.names;
-            ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
+        let (shares, names) = (arch.ahead.is_some(), &arch.names);
+        match arch.ahead {
+            None => {}
+            Some(AheadSpec::Head { .. }) => {
+                ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
+            }
+            Some(AheadSpec::Assistant { .. }) => {
+                ends.extend([names.joint_projection(), names.back_projection(), names.embedding()]);
+            }
         }
         if !shares && (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs) {
-            ends.push(arch.names.embedding());
+            ends.push(names.embedding());
         }
         if spec.is_last() {
-            ends.push(arch.names.output_norm());
+            ends.push(names.output_norm());
             if !arch.tied_embeddings && !shares {
-                ends.push(arch.names.head());
+                ends.push(names.head());
             }
         }
         if inputs {
-            ends.push(arch.names.input_norm());
+            ends.push(names.input_norm());
         }
         let [begin, end] = arch.stream_ends();
         ends.extend(begin.into_iter().filter(|_| spec.is_first()));

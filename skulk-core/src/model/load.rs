@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::balance::balance;
-use crate::arch::{ArchSpec, AttentionSpec, LayerInput, LayerTensor, QkNorm, Stacks};
+use super::balance::{balance, factors};
+use crate::arch::{ArchSpec, AttentionSpec, LayerInput, LayerTensor, QkNorm, RopeSpec, Stacks};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::KvType;
@@ -33,6 +33,17 @@ fn some(parts: impl Iterator<Item = Region>, own: &[usize]) -> impl Iterator<Ite
     parts.enumerate().filter(|(at, _)| own.binary_search(at).is_ok()).map(|(_, part)| part)
 }
 
+/// How a layer's queries and keys are rotated whose norms share what they scale elements by, for keys that are kept like this.
+/// `None`: they do not.
+fn balanced(arch: &ArchSpec, layer: usize, keys: KvType) -> Option<&RopeSpec> {
+    let attention = arch.layers.get(layer)?.attention()?;
+    // Queries of other layers would have to be divided by as much.
+    let alone =
+        !arch.layers.iter().any(|other| other.attention().is_some_and(|own| own.kv_of == Some(layer)));
+    let balanced = keys.is_quantised() && alone && attention.qk_norm == Some(QkNorm::Heads);
+    arch.ropes.get(attention.rope.filter(|_| balanced)?)
+}
+
 /// Takes a shard's tensors out of a checkpoint, counting their bytes.
 pub(super) struct Loader<'a, B: Backend> {
     pub(super) backend: &'a B,
@@ -45,6 +56,8 @@ pub(super) struct Loader<'a, B: Backend> {
     pub(super) cancel: &'a CancelToken,
     /// Bytes mapped, read or copied so far.
     pub(super) bytes: u64,
+    /// What norms of queries to another model's keys are divided by, by layer and element.
+    pub(super) queries: &'a [Vec<f32>],
 }
 
 impl<B: Backend> Loader<'_, B> {
@@ -77,26 +90,31 @@ impl<B: Backend> Loader<'_, B> {
             let ones = || self.backend.vector(vec![1.0; attention.head_dim]);
             return Ok([Some(ones()?), attention.has_kv().then(ones).transpose()?]);
         }
-        let mut values = |tensor: LayerTensor| {
-            let [_, width] = tensor.shape(&arch.layers[layer], arch.hidden_size);
-            self.norm_values(&arch.names.weight(layer, tensor), width, 1.0)
-        };
-        let mut query = values(LayerTensor::QueryNorm)?;
+        let mut query = self.layer_norm_values(layer, LayerTensor::QueryNorm)?;
         if !attention.has_kv() {
+            for (weight, by) in query.iter_mut().zip(self.queries.get(layer).into_iter().flatten()) {
+                *weight /= by;
+            }
             return Ok([Some(self.backend.vector(query)?), None]);
         }
-        let mut key = values(LayerTensor::KeyNorm)?;
-        // Queries of other layers would have to be divided by as much.
-        let alone =
-            !arch.layers.iter().any(|other| other.attention().is_some_and(|own| own.kv_of == Some(layer)));
-        if keys.is_quantised()
-            && alone
-            && attention.qk_norm == Some(QkNorm::Heads)
-            && let Some(rope) = attention.rope.and_then(|rope| arch.ropes.get(rope))
-        {
+        let mut key = self.layer_norm_values(layer, LayerTensor::KeyNorm)?;
+        if let Some(rope) = balanced(arch, layer, keys) {
             balance(&mut query, &mut key, rope);
         }
         Ok([Some(self.backend.vector(query)?), Some(self.backend.vector(key)?)])
+    }
+
+    fn layer_norm_values(&mut self, layer: usize, tensor: LayerTensor) -> Result<Vec<f32>> {
+        let [_, width] = tensor.shape(&self.arch.layers[layer], self.arch.hidden_size);
+        self.norm_values(&self.arch.names.weight(layer, tensor), width, 1.0)
+    }
+
+    /// By what a layer's queries are divided, by element of a head; nothing where they are not.
+    pub(super) fn query_factors(&mut self, layer: usize, keys: KvType) -> Result<Vec<f32>> {
+        let Some(rope) = balanced(self.arch, layer, keys) else { return Ok(Vec::new()) };
+        let query = self.layer_norm_values(layer, LayerTensor::QueryNorm)?;
+        let key = self.layer_norm_values(layer, LayerTensor::KeyNorm)?;
+        Ok(factors(&query, &key, rope))
     }
 
     /// A matrix `[n_out, n_in]`.

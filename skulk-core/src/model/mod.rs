@@ -1,8 +1,10 @@
 //! How does a decoder run on a backend? Written once, for every family and device.
 
 mod ahead;
+mod assistant;
 mod attention;
 mod balance;
+mod batch;
 mod budget;
 mod chain;
 #[cfg(feature = "net")]

@@ -136,11 +136,31 @@ impl Sequence {
 
     /// Adds a span of `rows` rows behind the sequence to a group's.
     pub(super) fn span(&self, group: usize, window: Option<Window>, rows: usize, spans: &mut Spans) {
+        self.span_from(self.len, group, window, rows, spans);
+    }
+
+    /// Adds a row in the place of the sequence's last one, which it sees, too. False where something is gone that it sees.
+    pub(super) fn last(&self, group: usize, window: Option<Window>, spans: &mut Spans) -> bool {
+        let Some(last) = self.len.checked_sub(1) else { return false };
+        self.span_from(last, group, window, 1, spans);
+        first_block(window, last) >= self.tables[group].first
+    }
+
+    fn span_from(&self, start: usize, group: usize, window: Option<Window>, rows: usize, spans: &mut Spans) {
         let table = &self.tables[group];
-        let first = first_block(window, self.len).max(table.first);
-        let end = (self.len + rows).div_ceil(PAGE);
+        let first = first_block(window, start).max(table.first);
+        let end = (start + rows).div_ceil(PAGE);
         let pages = table.pages.range(first - table.first..(end - table.first).min(table.pages.len()));
-        spans.push(rows, self.len, first, pages.copied());
+        spans.push(rows, start, first, pages.copied());
+    }
+}
+
+/// The first block that an assistant sees behind so many positions: through its windows, which reach a position further, from
+/// the last row's place.
+fn assistant_sees(window: Option<Window>, len: usize) -> usize {
+    match window {
+        Some(Window::Sliding(size)) => first_block(Some(Window::Sliding(size + 1)), len.saturating_sub(1)),
+        window => first_block(window, len),
     }
 }
 
@@ -255,7 +275,10 @@ impl Pages {
                 to.tables.push(Table::default());
                 continue;
             }
-            let blocks = first_block(self.groups[group].spec.window, len)..len.div_ceil(PAGE);
+            let window = self.groups[group].spec.window;
+            let (first, next) = (assistant_sees(window, len), first_block(window, len));
+            let first = if self.page(from, group, first).is_some() { first } else { next };
+            let blocks = first..len.div_ceil(PAGE);
             let pages =
                 blocks.clone().map_while(|block| self.page(from, group, block)).collect::<VecDeque<_>>();
             pages.iter().for_each(|page| self.groups[group].take(*page));
@@ -379,7 +402,9 @@ impl Pages {
                 self.reserve_states(sequence, group, end, tight, store)?;
                 continue;
             }
-            let first = first_block(self.groups[group].spec.window, sequence.len);
+            let window = self.groups[group].spec.window;
+            let sees = if tight { first_block } else { assistant_sees };
+            let first = sees(window, sequence.len);
             while sequence.tables[group].first < first
                 && let Some(page) = sequence.tables[group].pages.pop_front()
             {
@@ -389,7 +414,7 @@ impl Pages {
             self.own(sequence, group, store)?;
             let table = &mut sequence.tables[group];
             if table.pages.is_empty() {
-                table.first = first.max(table.first);
+                table.first = first_block(window, sequence.len).max(table.first);
             }
             while sequence.tables[group].end() < end.div_ceil(PAGE) {
                 let page = self.take(group, store)?;

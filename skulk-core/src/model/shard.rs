@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::decoder::{Decoder, Kept, malformed, wrong_input};
+use super::assistant::{self, AssistantShard};
+use super::batch::{check, fits, knows};
+use super::decoder::{Decoder, Kept, malformed};
 use super::pages::{Pages, Sequence, Store};
 use super::split::Split;
 use super::workspace::Workspace;
@@ -13,7 +15,7 @@ use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Backend, PAGE, PageSpec, first_block};
 use crate::engine::{
-    Batch, FfnMemory, KvMemory, LayerPages, LoadCx, Logits, Reply, Segment, Shard, ShardSpec, StepCx,
+    Batch, FfnMemory, KvMemory, LayerPages, LoadCx, Reply, Segment, Shard, ShardSpec, StepCx,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
@@ -25,17 +27,18 @@ pub(super) struct DecoderShard<B: Backend> {
     memory: Memory,
     /// What pages' bytes mean, see [`LayerPages::layout`].
     layout: String,
-    state: Mutex<State<B>>,
+    /// What an assistant beside it reads, too.
+    state: Arc<Mutex<State<B>>>,
     /// What the pages took when they last changed, for who asks during a step.
     kv_memory: Mutex<KvMemory>,
 }
 
 /// What steps change.
-struct State<B: Backend> {
+pub(super) struct State<B: Backend> {
     pages: Pages,
-    sequences: HashMap<SeqId, Sequence>,
+    pub(super) sequences: HashMap<SeqId, Sequence>,
     /// By layer.
-    stored: Vec<Kept<B>>,
+    pub(super) stored: Vec<Kept<B>>,
     work: Workspace<B>,
 }
 
@@ -177,7 +180,7 @@ impl<B: Backend> State<B> {
     }
 }
 
-fn not_open(seq: SeqId) -> Error {
+pub(super) fn not_open(seq: SeqId) -> Error {
     malformed(format!("sequence {seq} is not open"))
 }
 
@@ -199,7 +202,7 @@ impl<B: Backend> DecoderShard<B> {
         let pages = Pages::new(groups.list(), spec.kv_memory, spare);
         let kv_memory = Mutex::new(pages.memory());
         let (stored, work) = (decoder.pages()?, decoder.workspace()?);
-        let state = Mutex::new(State { pages, sequences: HashMap::new(), stored, work });
+        let state = Arc::new(Mutex::new(State { pages, sequences: HashMap::new(), stored, work }));
         Ok(Self { decoder, memory, layout, state, kv_memory })
     }
 
@@ -209,31 +212,6 @@ impl<B: Backend> DecoderShard<B> {
         let result = work(&mut state);
         *lock(&self.kv_memory) = state.pages.memory();
         result
-    }
-
-    /// Whether a sequence can have so many positions.
-    fn fits(&self, positions: usize) -> Result<()> {
-        let most = self.decoder.spec().context;
-        if positions <= most {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::ContextOverflow,
-            format!("expected at most {most} positions, found {positions}"),
-        )
-        .with_tokens(positions, most)
-        .with_hint("load the model with a larger context"))
-    }
-
-    /// Whether all tokens are the model's.
-    fn knows(&self, tokens: &[TokenId]) -> Result<()> {
-        let vocab = self.decoder.spec().arch.vocab_size;
-        match tokens.iter().find(|t| t.0 as usize >= vocab) {
-            None => Ok(()),
-            Some(token) => {
-                Err(malformed(format!("expected token ids below the vocabulary size {vocab}, found {token}")))
-            }
-        }
     }
 
     /// Bytes of a layer's page, or state.
@@ -319,59 +297,6 @@ impl<B: Backend> DecoderShard<B> {
         let never = CancelToken::new();
         self.decoder.backend().run(&StepCx::new(&never), || self.with(work))
     }
-
-    /// Checks everything about a batch that the decoder's arithmetic relies on.
-    fn check(&self, batch: &Batch<'_>) -> Result<()> {
-        let spec = self.decoder.spec();
-        if batch.segments.is_empty() {
-            return Err(malformed("the batch has no segments".into()));
-        }
-        for segment in batch.segments {
-            if let Logits::Top(k) = segment.logits
-                && !(1..=spec.arch.vocab_size).contains(&k)
-            {
-                let most = spec.arch.vocab_size;
-                return Err(malformed(format!("expected 1 to {most} of the largest logits, found {k}")));
-            }
-            if segment.rows == 0 {
-                return Err(malformed("a segment has no rows".into()));
-            }
-            for std::ops::Range { start, end } in [&segment.wanted, &segment.tapped] {
-                if start > end || *end > segment.rows {
-                    return Err(malformed(format!(
-                        "expected rows within a segment's 0..{} to be wanted or tapped, found {start}..{end}",
-                        segment.rows
-                    )));
-                }
-            }
-            self.fits(segment.start.saturating_add(segment.rows))?;
-        }
-        let rows = batch.rows();
-        if rows > spec.max_rows {
-            return Err(malformed(format!("expected 1 to {} rows, found {rows}", spec.max_rows)));
-        }
-        for (at, layer) in batch.taps.iter().enumerate() {
-            if *layer > spec.arch.n_layers() || batch.taps[..at].contains(layer) {
-                return Err(malformed(format!(
-                    "expected each tap to be another layer of {}, or that number, found {layer}",
-                    spec.arch.n_layers()
-                )));
-            }
-        }
-        if batch.tokens.len() != rows {
-            return Err(malformed(format!("expected {rows} tokens, found {}", batch.tokens.len())));
-        }
-        self.knows(batch.tokens)?;
-        let expected = rows.saturating_mul(spec.arch.row_width());
-        match batch.hidden {
-            Some(_) if spec.is_first() && spec.arch.ahead.is_none() => Err(wrong_input()),
-            None if !spec.is_first() || spec.arch.ahead.is_some() => Err(wrong_input()),
-            Some(x) if x.len() != expected => {
-                Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl<B: Backend> Shard for DecoderShard<B> {
@@ -398,7 +323,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
     fn load_ahead(
         &self,
         spec: &ShardSpec,
-        head: &dyn Checkpoint,
+        drafts: &dyn Checkpoint,
         model: &dyn Checkpoint,
         cx: &LoadCx<'_>,
     ) -> Result<Box<dyn Shard>> {
@@ -407,19 +332,29 @@ impl<B: Backend> Shard for DecoderShard<B> {
         let kept = [spec.kv.keys, spec.kv.values].iter().all(|kv| B::KV_TYPES.contains(kv));
         if spec.arch.ahead.is_none()
             || !(spec.is_first() && spec.is_last() && kept)
-            || [spec.arch.hidden_size, spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
+            || [spec.arch.tapped_width(), spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
         {
             let message = format!(
-                "expected a whole head for tokens ahead of a model of {} elements and {} tokens, with keys and values as the engine has them",
+                "expected all of what drafts for a model of {} elements and {} tokens, with keys and values as the engine has them",
                 own.hidden_size, own.vocab_size
             );
-            return Err(Error::argument("spec", message).with_hint("describe the head by its model"));
+            return Err(Error::argument("spec", message).with_hint("describe what drafts by its model"));
         }
-        let ends = decoder.ends(model, self.memory, cx)?;
-        let blocks = Split::new(spec, Arc::clone(decoder.experts.work()));
-        let backend = Arc::clone(&decoder.backend);
-        let loaded = Decoder::load(backend, blocks, spec.clone(), head, self.memory, (Some(ends), cx))?;
-        Ok(Box::new(Self::new(loaded, self.memory, self.layout.clone())?))
+        let spec = match spec.arch.is_assistant() {
+            true => assistant::within(spec, decoder.spec())?,
+            false => spec.clone(),
+        };
+        let ends = decoder.ends(&spec.arch, model, self.memory, cx)?;
+        let blocks = Split::new(&spec, Arc::clone(decoder.experts.work()));
+        let (backend, assists) = (Arc::clone(&decoder.backend), spec.arch.is_assistant());
+        let loaded = Decoder::load(backend, blocks, spec, drafts, self.memory, (Some(ends), cx))?;
+        match assists {
+            true => {
+                let state = Arc::clone(&self.state);
+                Ok(Box::new(AssistantShard::new(loaded, self.memory, decoder.groups(), state)?))
+            }
+            false => Ok(Box::new(Self::new(loaded, self.memory, self.layout.clone())?)),
+        }
     }
 
     fn open(&self, seq: SeqId, tokens: &[TokenId]) -> Result<usize> {
@@ -435,7 +370,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
     }
 
     fn reserve(&self, seq: SeqId, len: usize) -> Result<()> {
-        self.fits(len)?;
+        fits(self.decoder.spec(), len)?;
         self.with(|state| {
             let (pages, sequences, mut layers) = state.parts(&self.decoder);
             let sequence = sequences.get_mut(&seq).ok_or_else(|| not_open(seq))?;
@@ -499,8 +434,8 @@ impl<B: Backend> Shard for DecoderShard<B> {
     }
 
     fn restore(&self, seq: SeqId, tokens: &[TokenId], layers: &[LayerPages<'_>]) -> Result<()> {
-        self.fits(tokens.len())?;
-        self.knows(tokens)?;
+        fits(self.decoder.spec(), tokens.len())?;
+        knows(self.decoder.spec(), tokens)?;
         let own = self.own(tokens.len(), layers)?;
         let placed = self.at_work(|state| {
             let (pages, sequences, mut layers) = state.parts(&self.decoder);
@@ -527,8 +462,8 @@ impl<B: Backend> Shard for DecoderShard<B> {
     }
 
     fn forward(&self, batch: &Batch<'_>, reply: &mut Reply, cx: &StepCx<'_>) -> Result<()> {
-        self.check(batch)?;
         let decoder = &self.decoder;
+        check(decoder.spec(), batch)?;
         decoder.backend().run(cx, || {
             self.with(|state| {
                 state.admit(batch.segments)?;
@@ -569,6 +504,6 @@ impl<B: Backend> Shard for DecoderShard<B> {
 }
 
 /// A step that panicked left the sequences at their former length: they are still sound.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
 //! Where does a step compute? A shard's buffers, made once.
 
+use super::ahead::Joined;
 use super::decoder::Decoder;
 use super::inputs::InputRoom;
 use super::latent::LatentRoom;
@@ -30,8 +31,8 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) value: B::Buffer,
     pub(super) attended: B::Buffer,
     pub(super) streams: Option<StreamRoom<B>>,
-    /// Embeddings with hidden states, in a head for tokens ahead.
-    pub(super) joined: Option<B::Buffer>,
+    /// Embeddings with hidden states, in what drafts for another model.
+    pub(super) joined: Option<Joined<B>>,
     /// What ways around attention take, and what they give, where there are any.
     pub(super) bypass: Option<[B::Buffer; 2]>,
     pub(super) inner: [B::Buffer; 2],
@@ -104,7 +105,7 @@ impl<B: Backend> Decoder<B> {
             value: buffer(widths.kv)?,
             attended: buffer(widths.mixed)?,
             streams: self.streams.as_ref().map(|ends| ends.room(&self.backend, &self.spec)).transpose()?,
-            joined: arch.ahead.map(|_| buffer(2 * arch.hidden_size)).transpose()?,
+            joined: Joined::new(&*self.backend, &self.spec)?,
             bypass: (widths.bypass > 0)
                 .then(|| Ok::<_, Error>([buffer(widths.bypass)?, buffer(arch.hidden_size)?]))
                 .transpose()?,

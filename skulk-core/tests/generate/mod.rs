@@ -1,6 +1,7 @@
 //! Does a generation do what it says? Through `Model`, `Session` and `Generation`, as callers see them.
 
 mod ahead;
+mod assistants;
 mod budget;
 mod cancel;
 pub(crate) mod common;

@@ -17,6 +17,8 @@ macro_rules! on {
 
             #[path = "ahead.rs"]
             mod ahead;
+            #[path = "assistant.rs"]
+            mod assistant;
             #[path = "converted.rs"]
             mod converted;
             #[path = "experts.rs"]

@@ -15,32 +15,21 @@ const STILL: f32 = 1e30;
 
 pub(super) fn gemma4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let sizes = Sizes::read(keys)?;
-    let local_dim = keys.usize("attention.key_length_swa")?;
-    let value_dim = keys.opt_usize("attention.value_length_swa")?.unwrap_or(local_dim);
-    if value_dim != local_dim {
-        let message = format!("expected the key length {local_dim}, found {value_dim}");
-        return Err(keys.error("attention.value_length_swa", message));
-    }
-    let slides = keys.slides(sizes.n_layers, None)?;
-    let window = keys.usize("attention.sliding_window")?;
+    let local = Local::read(keys, sizes.n_layers)?;
     let mixture = mixture(keys)?;
     let rope =
         |theta, dim, scaling| RopeSpec { theta, dim, layout: RopeLayout::Halves, scaling, amplitude: 1.0 };
     let dim = keys.opt_usize("rope.dimension_count")?.unwrap_or(sizes.head_dim);
-    let swa_dim = keys.opt_usize("rope.dimension_count_swa")?.unwrap_or(local_dim);
+    let swa_dim = keys.opt_usize("rope.dimension_count_swa")?.unwrap_or(local.head_dim);
     let ropes = vec![
         rope(keys.f64("rope.freq_base")?, dim, proportional(checkpoint, dim)?),
         rope(local_theta(keys)?, swa_dim, RopeScaling::None),
     ];
     let mut spec = plain(keys, checkpoint, &sizes, ropes, |at, layer| {
         let has = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some();
-        attend(layer, slides.get(at) == Some(&true), window);
-        if let Some(attention) = layer.attention_mut() {
-            if attention.window.is_some() {
-                attention.head_dim = local_dim;
-            } else {
-                attention.keys_as_values = has("attn_k.weight") && !has("attn_v.weight");
-            }
+        local.attend(at, layer);
+        if let Some(attention) = layer.attention_mut().filter(|attention| attention.window.is_none()) {
+            attention.keys_as_values = has("attn_k.weight") && !has("attn_v.weight");
         }
         if let Some((experts, width)) = mixture {
             let shared = SharedExpert::new(layer.ffn.width);
@@ -57,6 +46,56 @@ pub(super) fn gemma4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arc
         names: TensorNames::new(String::new(), &GGUF_GEMMA4),
         ..scaled(spec)
     })
+}
+
+/// What drafts for these models, with their keys and values, by the names that converters give it.
+pub(super) const ASSISTANTS: [&str; 2] = ["gemma4-assistant", "gemma4_assistant"];
+
+/// What does, and how many elements the model's hidden states have. All its layers are counted as such that predict tokens
+/// ahead.
+pub(super) fn assistant(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<(ArchSpec, usize)> {
+    let sizes = Sizes::of_layers(keys, keys.usize("block_count")?)?.with_values(keys)?;
+    let local = Local::read(keys, sizes.n_layers)?;
+    let spec = plain(keys, checkpoint, &sizes, Vec::new(), |at, layer| {
+        local.attend(at, layer);
+        layer.output_scale = checkpoint.tensor(&format!("blk.{at}.layer_output_scale.weight")).is_some();
+    })?;
+    let hidden_size = keys.usize_of("embedding_length_out", "n_embd_backbone")?;
+    let before = ["nextn.", "mtp."].into_iter();
+    let names = before.map(|before| TensorNames::new(String::new(), &GGUF_GEMMA4).of_assistant(before));
+    let mut known = names.filter(|names| checkpoint.tensor(&names.joint_projection()).is_some());
+    let missing = || keys.error("block_count", "expected the projections of an assistant, found none".into());
+    let names = known.next().ok_or_else(missing)?;
+    Ok((ArchSpec { names, ..spec }, hidden_size))
+}
+
+/// What layers with a window have.
+struct Local {
+    head_dim: usize,
+    window: usize,
+    /// Of each layer, whether it has one.
+    slides: Vec<bool>,
+}
+
+impl Local {
+    fn read(keys: &Keys<'_>, n_layers: usize) -> Result<Self> {
+        let head_dim = keys.usize("attention.key_length_swa")?;
+        let value_dim = keys.opt_usize("attention.value_length_swa")?.unwrap_or(head_dim);
+        if value_dim != head_dim {
+            let message = format!("expected the key length {head_dim}, found {value_dim}");
+            return Err(keys.error("attention.value_length_swa", message));
+        }
+        let (slides, window) = (keys.slides(n_layers, None)?, keys.usize("attention.sliding_window")?);
+        Ok(Self { head_dim, window, slides })
+    }
+
+    /// A layer's attention, with a window or without.
+    fn attend(&self, at: usize, layer: &mut LayerSpec) {
+        attend(layer, self.slides.get(at) == Some(&true), self.window);
+        if let Some(attention) = layer.attention_mut().filter(|attention| attention.window.is_some()) {
+            attention.head_dim = self.head_dim;
+        }
+    }
 }
 
 pub(super) fn gemma3n(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {

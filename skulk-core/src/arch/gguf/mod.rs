@@ -17,7 +17,7 @@ use self::keys::Keys;
 use super::names::{GGUF, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec, RopeSpec,
-    SUPPORTED, unsupported,
+    SUPPORTED, drafts_only, unsupported,
 };
 use crate::error::Result;
 use crate::weights::Checkpoint;
@@ -49,10 +49,25 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
         "minimax-m2" => glm::minimax_m2(&keys, checkpoint),
         "gpt-oss" => gpt_oss::gpt_oss(&keys, checkpoint),
         "qwen3next" | "qwen35" | "qwen35moe" => qwen_next::qwen_next(&keys, checkpoint),
-        other => Err(unsupported("the architecture", other, SUPPORTED)
-            .with("file", metadata.file().display())
-            .with("field", "general.architecture")),
+        other => {
+            let error = match gemma4::ASSISTANTS.contains(&other) {
+                true => drafts_only(other),
+                false => unsupported("the architecture", other, SUPPORTED),
+            };
+            Err(error.with("file", metadata.file().display()).with("field", "general.architecture"))
+        }
     }
+}
+
+/// The assistant that a file holds, but for what it uses of its model, and how many elements the model's hidden states have.
+/// `None`: it holds something else.
+pub(super) fn assistant(
+    metadata: &GgufMetadata,
+    checkpoint: &dyn Checkpoint,
+) -> Result<Option<(ArchSpec, usize)>> {
+    let arch = metadata.str("general.architecture")?;
+    let known = gemma4::ASSISTANTS.contains(&arch);
+    known.then(|| gemma4::assistant(&Keys { metadata, arch }, checkpoint)).transpose()
 }
 
 /// What families have in common; `own` adds to each layer what its family has beside.
@@ -119,21 +134,29 @@ struct Sizes {
 
 impl Sizes {
     fn read(keys: &Keys<'_>) -> Result<Self> {
-        let sizes = Self::of_any_values(keys)?;
-        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(sizes.head_dim);
-        if value_dim != sizes.head_dim {
-            let message = format!("expected the key length {}, found {value_dim}", sizes.head_dim);
+        Self::of_any_values(keys)?.with_values(keys)
+    }
+
+    /// The same sizes, where values are as long as keys.
+    fn with_values(self, keys: &Keys<'_>) -> Result<Self> {
+        let value_dim = keys.opt_usize("attention.value_length")?.unwrap_or(self.head_dim);
+        if value_dim != self.head_dim {
+            let message = format!("expected the key length {}, found {value_dim}", self.head_dim);
             return Err(keys.error("attention.value_length", message));
         }
-        Ok(sizes)
+        Ok(self)
     }
 
     /// The same of heads whose values may be shorter than keys.
     fn of_any_values(keys: &Keys<'_>) -> Result<Self> {
-        let hidden_size = keys.usize("embedding_length")?;
         // Layers that predict tokens ahead are counted, too, and not run.
         let ahead = keys.opt_usize("nextn_predict_layers")?.unwrap_or(0);
-        let n_layers = keys.usize("block_count")?.saturating_sub(ahead);
+        Self::of_layers(keys, keys.usize("block_count")?.saturating_sub(ahead))
+    }
+
+    /// The same of so many layers.
+    fn of_layers(keys: &Keys<'_>, n_layers: usize) -> Result<Self> {
+        let hidden_size = keys.usize("embedding_length")?;
         if n_layers > MAX_LAYERS {
             return Err(keys.error("block_count", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
         }

@@ -31,6 +31,20 @@ pub(super) const GEMMA4_UNIFIED: Family = Family {
     ..GEMMA4
 };
 
+/// What drafts for these models, with their keys and values, by the name of its whole configuration.
+pub(super) const ASSISTANTS: [&str; 2] = ["gemma4_assistant", "gemma4_unified_assistant"];
+
+pub(super) const ASSISTANT: Family = Family {
+    label: "gemma4_assistant",
+    mixture: |_, _| Ok(None),
+    own: |config, spec| {
+        only(config, "enable_moe_block", config.bool_or("enable_moe_block", false)?, false)?;
+        only(config, "hidden_size_per_layer_input", config.usize_or("hidden_size_per_layer_input", 0)?, 0)?;
+        attend(config, spec)
+    },
+    ..GEMMA4
+};
+
 /// Every sixth layer has no window, unless the configuration says otherwise; the last one has none in any case.
 fn windows(config: &Config<'_>, n_layers: usize, size: usize) -> Result<Vec<Option<usize>>> {
     // Texts alone are seen causally where only pictures are not.
@@ -73,7 +87,8 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
 }
 
-fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+/// What all of them have in all layers.
+fn attend(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     spec.final_softcap = config.opt_f32("final_logit_softcapping")?;
     if spec.layers.iter().any(|layer| layer.ffn.experts.is_some()) {
         spec.names.spelling = &HF_GEMMA4_MOE;
@@ -86,7 +101,11 @@ fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         attention.keys_as_values = as_values && attention.window.is_none();
         attention.rope = Some(usize::from(attention.window.is_some()));
     }
-    heads(config, spec, as_values)?;
+    heads(config, spec, as_values)
+}
+
+fn plain(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    attend(config, spec)?;
     ropes(config, spec)?;
     shared(config, spec, 0)?;
     let wide = config.bool_or("use_double_wide_mlp", false)?;

@@ -34,7 +34,7 @@ use super::config::Config;
 use super::names::{Spelling, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, Mixer, NormSpec, QkNorm, SUPPORTED,
-    SharedExpert, Window, unsupported,
+    SharedExpert, Window, drafts_only, unsupported,
 };
 use crate::error::Result;
 
@@ -88,6 +88,9 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         "olmo3" => &olmo::OLMO3,
         "minimax_m2" => &minimax::MINIMAX_M2,
         "step3p5" => &step::STEP3P5,
+        other if gemma4::ASSISTANTS.contains(&other) => {
+            return Err(drafts_only(other).with("file", file.display()).with("field", "model_type"));
+        }
         other => {
             return Err(unsupported("the architecture", other, SUPPORTED)
                 .with("file", file.display())
@@ -100,6 +103,20 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         spec.tied_embeddings = root.bool_or("tie_word_embeddings", spec.tied_embeddings)?;
     }
     Ok(spec)
+}
+
+/// The assistant in a `config`, but for what it uses of its model, and how many elements the model's hidden states have.
+/// `None`: it describes something else.
+pub(super) fn assistant(config: &Value, file: &PathBuf, prefix: String) -> Result<Option<(ArchSpec, usize)>> {
+    let root = Config { file, at: "", value: config };
+    // Files of heads have no configuration.
+    if !root.opt_str("model_type")?.is_some_and(|found| gemma4::ASSISTANTS.contains(&found)) {
+        return Ok(None);
+    }
+    let mut spec = describe(&root.section("text_config")?, prefix, &gemma4::ASSISTANT)?;
+    only(&root, "tie_word_embeddings", root.bool_or("tie_word_embeddings", true)?, true)?;
+    spec.names = spec.names.of_assistant("");
+    Ok(Some((spec, root.usize("backbone_hidden_size")?)))
 }
 
 /// What a family is known to have, and what its configurations may leave out.

@@ -1,16 +1,36 @@
-//! What are heads for tokens ahead called?
+//! What is that called which drafts for a model?
 
 use super::TensorNames;
 
+/// How the tensors are called that only something has that drafts for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ahead {
+    Head(Head),
+    /// An assistant; what stands before its projections.
+    Assistant(&'static str),
+}
+
+/// How a head's are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    words: Words,
+    /// What stands before these words.
+    before: String,
+    /// The number of the head's layer within its file.
+    layer: usize,
+    /// The name of the norm before the output head, where that is the model's.
+    norm: Option<String>,
+}
+
 /// What a head has beside its layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Words {
+struct Words {
     /// The norm before the output head.
-    pub(super) norm: &'static str,
+    norm: &'static str,
     /// What projects embeddings with hidden states, and their norms.
-    pub(super) joint: &'static str,
-    pub(super) embedding_norm: &'static str,
-    pub(super) hidden_norm: &'static str,
+    joint: &'static str,
+    embedding_norm: &'static str,
+    hidden_norm: &'static str,
 }
 
 /// Qwen3-Next's and Qwen 3.5's: a model of its own beside the other one.
@@ -33,18 +53,6 @@ const GGUF: Words = Words {
     hidden_norm: "nextn.hnorm",
 };
 
-/// How a head's tensors are called that no other layer has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ahead {
-    pub(super) words: Words,
-    /// What stands before these words.
-    pub(super) before: String,
-    /// The number of the head's layer within its file.
-    pub(super) layer: usize,
-    /// The name of the norm before the output head, where that is the model's.
-    pub(super) norm: Option<String>,
-}
-
 impl TensorNames {
     /// How the head of a model with these names and so many layers may be called.
     pub(in crate::arch) fn heads(&self, n_layers: usize) -> impl Iterator<Item = Self> + '_ {
@@ -57,40 +65,77 @@ impl TensorNames {
         kinds
             .map(|(prefix, words, before, layer)| {
                 let names = Self::new(prefix.to_owned(), self.spelling);
-                Self { ahead: Some(Ahead { words, before, layer, norm: None }), ..names }
+                Self { ahead: Some(Ahead::Head(Head { words, before, layer, norm: None })), ..names }
             })
             .into_iter()
     }
 
     /// The names of a head that may lack a norm of its own, with the model's in place of it.
     pub(in crate::arch) fn with_norm(&self, model: &Self) -> Option<Self> {
-        let ahead = self.ahead.as_ref().filter(|ahead| ahead.words == GGUF)?;
+        let head = self.of_head().filter(|head| head.words == GGUF)?;
         let norm = Some(model.output_norm());
-        Some(Self { ahead: Some(Ahead { norm, ..ahead.clone() }), ..self.clone() })
+        Some(Self { ahead: Some(Ahead::Head(Head { norm, ..head.clone() })), ..self.clone() })
+    }
+
+    /// The names of an assistant whose projections have this before them.
+    pub(in crate::arch) fn of_assistant(&self, before: &'static str) -> Self {
+        Self { ahead: Some(Ahead::Assistant(before)), ..self.clone() }
     }
 
     /// Whether these are Qwen's names of a head, which files beside a model have, too.
     pub(crate) fn is_beside(&self) -> bool {
-        self.ahead.as_ref().is_some_and(|ahead| ahead.words == BESIDE)
+        self.of_head().is_some_and(|head| head.words == BESIDE)
     }
 
-    /// Name of what projects a token's embedding with a hidden state, `[hidden, 2 · hidden]`, of a head for tokens ahead.
+    /// Name of what projects a token's embedding with a hidden state, `[hidden, 2 · hidden]`, of a head for tokens ahead; of
+    /// an assistant, `[hidden, 2 · hidden of the model]`.
     pub fn joint_projection(&self) -> String {
-        self.of_head(|words| words.joint)
+        match self.ahead {
+            Some(Ahead::Assistant(before)) => format!("{before}pre_projection.weight"),
+            _ => self.head_word(|words| words.joint),
+        }
     }
 
-    /// Name of the norm of embeddings before it, `[hidden]`.
+    /// Name of what projects an assistant's rows back to hidden states of its model, `[hidden of the model, hidden]`.
+    pub fn back_projection(&self) -> String {
+        match self.ahead {
+            Some(Ahead::Assistant(before)) => format!("{before}post_projection.weight"),
+            _ => NONE.to_owned(),
+        }
+    }
+
+    /// Name of the norm of embeddings before a head's projection, `[hidden]`.
     pub fn embedding_norm(&self) -> String {
-        self.of_head(|words| words.embedding_norm)
+        self.head_word(|words| words.embedding_norm)
     }
 
     /// Name of the norm of hidden states before it, `[hidden]`.
     pub fn hidden_norm(&self) -> String {
-        self.of_head(|words| words.hidden_norm)
+        self.head_word(|words| words.hidden_norm)
     }
 
-    pub(super) fn of_head(&self, word: fn(&Words) -> &'static str) -> String {
-        let ahead = self.ahead.as_ref();
-        ahead.map_or("?".into(), |ahead| format!("{}{}.weight", ahead.before, word(&ahead.words)))
+    /// A head's name of the norm before the output head.
+    pub(super) fn head_norm(&self) -> Option<String> {
+        self.of_head().map(|head| head.norm.clone().unwrap_or_else(|| self.head_word(|words| words.norm)))
+    }
+
+    /// The number of the first layer: a head's comes behind its model's.
+    pub(super) fn first(&self) -> usize {
+        self.of_head().map_or(0, |head| head.layer)
+    }
+
+    fn of_head(&self) -> Option<&Head> {
+        match &self.ahead {
+            Some(Ahead::Head(head)) => Some(head),
+            _ => None,
+        }
+    }
+
+    fn head_word(&self, word: fn(&Words) -> &'static str) -> String {
+        let head = self.of_head();
+        head.map_or(NONE.into(), |head| format!("{}{}.weight", head.before, word(&head.words)))
     }
 }
+
+/// What nobody's tensor is called.
+const NONE: &str = "?";

@@ -65,7 +65,7 @@ pub struct TensorNames {
     is_stacked: bool,
     /// Those of the spelling's other words that the checkpoint uses.
     others: Vec<&'static Words>,
-    /// Of a head for tokens ahead.
+    /// Of what drafts for another model.
     ahead: Option<Ahead>,
 }
 
@@ -86,11 +86,8 @@ impl TensorNames {
 
     /// Name of the norm before the head, `[hidden]`.
     pub fn output_norm(&self) -> String {
-        match &self.ahead {
-            Some(Ahead { norm: Some(norm), .. }) => norm.clone(),
-            Some(_) => self.of_head(|words| words.norm),
-            None => format!("{}{}.weight", self.prefix, self.spelling.output_norm),
-        }
+        let own = || format!("{}{}.weight", self.prefix, self.spelling.output_norm);
+        self.head_norm().unwrap_or_else(own)
     }
 
     /// Name of the table of each token's inputs to layers, `[vocabulary, layers · input]`.
@@ -314,11 +311,6 @@ impl TensorNames {
             }
             None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
         }
-    }
-
-    /// The number of the first layer: a head's comes behind its model's.
-    fn first(&self) -> usize {
-        self.ahead.as_ref().map_or(0, |ahead| ahead.layer)
     }
 
     fn pattern(&self, tensor: LayerTensor) -> Cow<'static, str> {

@@ -1,5 +1,5 @@
-//! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead, loaded beside
-//! the last stage, whose embeddings and output head it uses.
+//! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead or an assistant,
+//! loaded beside the last stage, whose embeddings it uses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(in crate::generate) struct Drafting {
 enum What {
     /// A checkpoint with this tokenizer.
     Model(Arc<dyn Checkpoint>, Building),
-    /// A head in a file of its own.
+    /// A head in a file of its own, or an assistant.
     Sidecar(Arc<dyn Checkpoint>),
     /// The head in the model's own checkpoint, which was asked for or not.
     Own { asked: bool },
@@ -77,6 +77,8 @@ impl Drafting {
             }
         };
         let Some((what, arch)) = found else { return Ok(None) };
+        // An assistant has one row of each session.
+        let rows = if arch.is_assistant() { sessions.max(1) } else { rows };
         let (layers, context) = (0..arch.n_layers(), context.min(arch.context_length));
         match ShardSpec::new(Arc::new(arch), layers, context, rows, kv) {
             Err(_) if matches!(what, What::Own { asked: false }) => Ok(None),
@@ -169,6 +171,9 @@ fn other(
     checkpoint: Arc<dyn Checkpoint>,
     options: &LoadOptions,
 ) -> Result<(What, ArchSpec)> {
+    if let Some(assistant) = arch.assistant_in(&*checkpoint)? {
+        return same_sizes(arch, assistant, &*checkpoint).map(|head| (What::Sidecar(checkpoint), head));
+    }
     // A head's own file has no layers but its own, and it may have no description.
     let described = ArchSpec::from_checkpoint(&*checkpoint);
     let own = described.as_ref().unwrap_or(arch);
@@ -181,24 +186,30 @@ fn other(
             let whole = runtime.and_then(|runtime| runtime.mtp_norm_convention);
             head.norm.weight_offset = if whole == Some(MtpNormConvention::ActualScale) { 0.0 } else { 1.0 };
             let order = runtime.and_then(|runtime| runtime.mtp_concat_order);
-            head.ahead = Some(AheadSpec { hidden_first: order == Some(MtpConcatOrder::HiddenFirst) });
+            let hidden_first = order == Some(MtpConcatOrder::HiddenFirst);
+            head.ahead = Some(AheadSpec::Head { hidden_first });
         }
-        let sizes = |arch: &ArchSpec| [arch.hidden_size, arch.vocab_size];
-        if sizes(&head) != sizes(arch) {
-            let message = format!(
-                "expected a head of a model with {:?} elements and tokens, found {:?}",
-                sizes(arch),
-                sizes(&head)
-            );
-            return Err(Error::new(ErrorKind::ConfigInvalid, message)
-                .with("file", checkpoint.path().display())
-                .with_hint("the head belongs to another model"));
-        }
-        return Ok((What::Sidecar(checkpoint), head));
+        return same_sizes(arch, head, &*checkpoint).map(|head| (What::Sidecar(checkpoint), head));
     }
     let arch = described?;
     let tokenizer = Building::start(&*checkpoint, &options.cancel)?;
     Ok((What::Model(checkpoint, tokenizer), arch))
+}
+
+/// What drafts for a model, where it does for one of these sizes.
+fn same_sizes(arch: &ArchSpec, drafts: ArchSpec, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
+    let sizes = |arch: &ArchSpec| [arch.tapped_width(), arch.vocab_size];
+    if sizes(&drafts) == sizes(arch) {
+        return Ok(drafts);
+    }
+    let message = format!(
+        "expected what drafts for a model with {:?} elements and tokens, found {:?}",
+        sizes(arch),
+        sizes(&drafts)
+    );
+    Err(Error::new(ErrorKind::ConfigInvalid, message)
+        .with("file", checkpoint.path().display())
+        .with_hint("it belongs to another model"))
 }
 
 /// Whether a head would need a copy of the embedding table, which the last stage has not.

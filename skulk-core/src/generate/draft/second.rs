@@ -4,8 +4,10 @@
 //! together. What was not right is forgotten when it drafts again.
 //!
 //! A head for tokens ahead (MTP) is such a model, too: its rows are a token each with the hidden state that the model gave of
-//! the row before it, and where it drafts on its own, with the one that it gave itself.
+//! the row before it, and where it drafts on its own, with the one that it gave itself. An assistant drafts so from the
+//! session's own keys and values: there is nothing that it has not seen.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -16,14 +18,16 @@ use crate::cancel::CancelToken;
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::StageInfo;
-use crate::generate::session::common;
+use crate::generate::session::{State, common};
 use crate::generate::stages::Stages;
 use crate::ids::{SeqId, TokenId};
 
-/// What a head for tokens ahead takes: hidden states of so many numbers.
+/// What it takes of the model beside tokens: hidden states of so many numbers.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::generate) struct Head {
+struct Head {
     width: usize,
+    /// It has no sequences: it attends to the model's own.
+    assists: bool,
 }
 
 /// A model that drafts for another one.
@@ -72,7 +76,7 @@ impl Second {
     ) -> Self {
         let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
-        let head = arch.ahead.map(|_| Head { width: arch.hidden_size });
+        let head = arch.ahead.map(|_| Head { width: arch.tapped_width(), assists: arch.is_assistant() });
         let (wrong, failed) = (AtomicU32::new(0), OnceLock::new());
         Self { stages, info, context, rows, vocab_size, ends, recurrent, head, usual, wrong, failed }
     }
@@ -147,6 +151,14 @@ pub(in crate::generate) struct Beside {
     hopeless: bool,
 }
 
+impl Beside {
+    /// Whether a session's sequence ends with the row whose hidden state is known, and the next token is, too.
+    fn is_next(&self, state: &State) -> bool {
+        let sure = state.history.len().saturating_sub(1);
+        !self.hidden.is_empty() && self.from + 1 == sure && state.held.len() == sure && state.seq.is_some()
+    }
+}
+
 /// A sequence, which ends when it is dropped.
 struct Own(Arc<Stages>, SeqId);
 
@@ -159,8 +171,6 @@ impl Drop for Own {
 /// So many steps of a head's tell that no token will be right; and what stands for one that was.
 const WRONG: u32 = 48;
 const NEVER: u32 = 1 << 20;
-/// Where a head of one layer gives what its last norm does.
-const NORM: usize = 1;
 /// Tokens that it has not seen of a session where it drafted hardly anything.
 const LEAST: usize = 2;
 /// Tokens that it has not seen of a session where it drafts in each step: the last step's, at most.
@@ -220,8 +230,16 @@ impl Draft {
 
     /// Notes the hidden states of a session's rows from this one on.
     pub(in crate::generate) fn see(&self, beside: &mut Beside, start: usize, rows: &[f32]) {
-        let Some(Head { width }) = self.shared.head.filter(|_| !beside.hopeless) else { return };
+        let Some(Head { width, assists }) = self.shared.head.filter(|_| !beside.hopeless) else { return };
         let Beside { from, hidden, .. } = beside;
+        if assists {
+            // There is nothing to go on from but the last one.
+            let before = (rows.len() / width).saturating_sub(1);
+            hidden.clear();
+            hidden.extend_from_slice(&rows[before * width..]);
+            *from = start + before;
+            return;
+        }
         let end = *from + hidden.len() / width;
         if start > end {
             // Those between are lost.
@@ -231,6 +249,12 @@ impl Draft {
         // Some may have been computed again.
         let seen = end.saturating_sub(start) * width;
         hidden.extend_from_slice(rows.get(seen..).unwrap_or_default());
+    }
+
+    /// Which rows of a session's are tapped for it, of `all` in a step of which the first `rows` are sure.
+    pub(in crate::generate) fn taps(&self, rows: usize, all: usize) -> Range<usize> {
+        let assists = self.shared.head.is_some_and(|head| head.assists);
+        if assists { rows.saturating_sub(1)..all } else { 0..all }
     }
 
     /// Whether there is much of a session that a head has not seen.
@@ -245,7 +269,7 @@ impl Draft {
 
     /// Forgets what a head has not seen, but for some rows.
     pub(in crate::generate) fn skip(&self, beside: &mut Beside) {
-        let Some(Head { width }) = self.shared.head else { return };
+        let Some(Head { width, .. }) = self.shared.head else { return };
         let rows = (beside.hidden.len() / width).saturating_sub(UNSEEN / 2);
         beside.hidden.drain(..rows * width);
         beside.hidden.shrink_to(2 * UNSEEN * width);
@@ -259,7 +283,8 @@ impl Draft {
 
     /// How long it takes until it can draft behind a history, beyond a token or two, and whether that is more than what it
     /// has not seen where it drafts in each step; `None` where it cannot.
-    pub(in crate::generate) fn wait(&self, beside: &Beside, history: &[TokenId]) -> Option<(f64, bool)> {
+    pub(in crate::generate) fn wait(&self, beside: &Beside, state: &State) -> Option<(f64, bool)> {
+        let history = &state.history;
         if beside.hopeless || history.len() >= self.shared.context {
             return None;
         }
@@ -267,6 +292,7 @@ impl Draft {
             None => history.len().saturating_sub(beside.known),
             // Without the last row's there is nothing to go on from.
             Some(_) if beside.hidden.is_empty() => return None,
+            Some(head) if head.assists => return beside.is_next(state).then_some((0.0, false)),
             Some(head) => beside.hidden.len() / head.width,
         };
         Some((if unseen > LEAST { unseen as f64 * self.row } else { 0.0 }, unseen > FEW))
@@ -287,11 +313,17 @@ impl Draft {
         &mut self,
         number: usize,
         beside: &mut Beside,
-        history: &[TokenId],
+        state: &State,
         depth: usize,
     ) -> Result<()> {
-        if let Some(head) = self.shared.head {
-            return self.add_to_head(head, number, beside, history, depth);
+        let history = &*state.history;
+        match self.shared.head {
+            Some(head) if head.assists => {
+                self.add_to_assistant(number, beside, state, depth);
+                return Ok(());
+            }
+            Some(head) => return self.add_to_head(head, number, beside, history, depth),
+            None => {}
         }
         let Second { stages, context, rows, vocab_size, .. } = &*self.shared;
         let Some(sure) = history.len().checked_sub(1) else { return Ok(()) };
@@ -341,7 +373,7 @@ impl Draft {
     /// The same of a head. With a depth of 0 it sees all rows but the last, from which it drafts later.
     fn add_to_head(
         &mut self,
-        Head { width }: Head,
+        Head { width, .. }: Head,
         number: usize,
         beside: &mut Beside,
         history: &[TokenId],
@@ -383,6 +415,26 @@ impl Draft {
         let (copy, drafts) = (None, [TokenId(0); MOST]);
         self.at.push(At { number, seq: own, len: *known, copy, segment: at, depth, drafts, drafted: 0 });
         Ok(())
+    }
+
+    /// The same of an assistant, whose rows are all behind the session's last one.
+    fn add_to_assistant(&mut self, number: usize, beside: &mut Beside, state: &State, depth: usize) {
+        let Second { context, rows, vocab_size, .. } = &*self.shared;
+        let (Some(seq), Some((token, sure))) = (state.seq, state.history.split_last()) else { return };
+        let depth = depth.min(context.saturating_sub(state.history.len())).min(MOST);
+        if !beside.is_next(state) || depth == 0 || self.tokens.len() >= *rows {
+            return;
+        }
+        if token.0 as usize >= *vocab_size {
+            *beside = Beside { hopeless: true, ..Beside::default() };
+            return;
+        }
+        let (len, segment) = (sure.len(), Some(self.segments.len()));
+        self.segments.push(Segment::new(seq, len, 1).want_last(Logits::Top(1)).tap(0..1));
+        self.tokens.push(*token);
+        self.hidden.extend_from_slice(&beside.hidden);
+        let (copy, drafts) = (None, [TokenId(0); MOST]);
+        self.at.push(At { number, seq, len, copy, segment, depth, drafts, drafted: 0 });
     }
 
     /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond the last step's tokens.
@@ -436,21 +488,22 @@ impl Draft {
             let mut next = Segment::new(at.seq, at.len, 1).want_last(Logits::Top(1));
             if head.is_some() {
                 let none = || Error::new(ErrorKind::Internal, "a head gave no hidden states");
-                self.hidden.extend_from_slice(self.replies[0].tap(segment, NORM).ok_or_else(none)?);
+                self.hidden.extend_from_slice(self.replies[0].tap(segment, stages.norm()).ok_or_else(none)?);
                 next = next.tap(0..1);
             }
             at.segment = Some(self.segments.len());
             self.segments.push(next);
             self.tokens.push(token);
-            at.len += 1;
+            at.len += usize::from(!head.is_some_and(|head| head.assists));
         }
         Ok(!self.segments.is_empty())
     }
 
     fn step(&mut self, cancel: &CancelToken) -> Result<()> {
         let batch = Batch::new(&self.segments, &self.tokens);
+        let norm = [self.shared.stages.norm()];
         let batch = match self.shared.head {
-            Some(_) => batch.hidden(&self.hidden).taps(&[NORM]),
+            Some(_) => batch.hidden(&self.hidden).taps(&norm),
             None => batch,
         };
         self.shared.stages.forward(&batch, &mut self.replies, &StepCx::new(cancel))

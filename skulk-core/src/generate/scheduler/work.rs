@@ -480,7 +480,10 @@ impl Worker {
                 Some(always) => is_head(beside) && (always || may_draft),
                 None => false,
             };
-            let segment = if taps { segment.tap(0..all) } else { segment };
+            let segment = match self.draft.as_ref().filter(|_| taps) {
+                Some(draft) => segment.tap(draft.taps(*rows, all)),
+                None => segment,
+            };
             self.segments.push(match job.ask.wants() {
                 (logits, Rows::Every) => segment.want_every(logits),
                 (logits, Rows::Last) if end == state.history.len() => segment.want(rows - 1..all, logits),
@@ -515,11 +518,13 @@ impl Worker {
             held.extend_from_slice(&history[start..start + rows]);
             *again = 0;
             let seen = |beside: &mut Beside, replies: &[Reply; 2], rows: usize| {
+                let tapped = &self.segments[segment].tapped;
                 if let (Some(draft), Some(hidden)) =
                     (&self.draft, replies[0].tap(segment, self.stages.norm()))
+                    && !tapped.is_empty()
                 {
-                    let width = hidden.len() / self.segments[segment].rows;
-                    draft.see(beside, start, &hidden[..rows * width]);
+                    let (width, n) = (hidden.len() / tapped.len(), rows - tapped.start);
+                    draft.see(beside, start + tapped.start, &hidden[..n * width]);
                 }
             };
             if logits == Logits::None {

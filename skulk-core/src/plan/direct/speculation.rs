@@ -31,6 +31,9 @@ fn of_this_library(problem: &Problem<'_>) -> Speculation {
         _ if heads => {
             "; the card's head for tokens ahead is loaded where the option draft_model names its file, which is not counted"
         }
+        _ if runtime.is_some_and(|runtime| runtime.assistant_model_repo.is_some()) => {
+            "; the card's assistant is loaded where the option draft_model names it, which is not counted"
+        }
         _ if smaller => {
             "; the card's draft model is loaded where the option draft_model names it, which is not counted"
         }

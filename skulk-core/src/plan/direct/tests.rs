@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::card::{ModelCard, RuntimeCardConfig};
+use crate::card::{ModelCard, RuntimeCardConfig, ServedSpecType};
 use crate::error::ErrorKind;
 use crate::plan::{
     Accelerator, Cluster, Inventory, Link, LinkSpeed, Node, NodeId, Placement, PlanReport, Planner, Request,
@@ -311,7 +311,13 @@ fn speculation_of_this_library_is_measured_while_it_runs() {
     let assisted =
         RuntimeCardConfig { assistant_model_repo: Some("org/draft".into()), ..RuntimeCardConfig::default() };
     let speculation = decided(&ModelCard { runtime: Some(assisted), ..plain.clone() }, inventory.clone());
-    assert!(speculation.on && speculation.reason.ends_with("is not loaded"), "{}", speculation.reason);
+    assert!(speculation.on && speculation.reason.contains("draft_model names it"), "{}", speculation.reason);
+    let eagle = RuntimeCardConfig {
+        served_spec_type: Some(ServedSpecType::DraftEagle3),
+        ..RuntimeCardConfig::default()
+    };
+    let reason = decided(&ModelCard { runtime: Some(eagle), ..plain.clone() }, inventory.clone()).reason;
+    assert!(reason.ends_with("is not loaded"), "{reason}");
     let heads = RuntimeCardConfig {
         mtp_heads: Some(true),
         mtp_sidecar_repo: Some("org/head".into()),

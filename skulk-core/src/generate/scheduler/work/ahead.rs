@@ -45,7 +45,7 @@ impl Worker {
             part.drafted = first..first;
             let most = if texts_may || proposal.always { proposal.tokens.len() } else { 0 };
             let texts = Chance::chain(proposal.chance, recurrent, 0.0).take(most);
-            let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state.history));
+            let wait = self.draft.as_ref().and_then(|draft| draft.wait(beside, &state));
             let may = |(_, far): &(f64, bool)| proposal.always || model_may && (may_spend || !far);
             let model = proposal.model.zip(wait.filter(may));
             let most = if tried || proposal.always { proposal.most } else { proposal.most.min(1) };
@@ -154,7 +154,7 @@ impl Worker {
         for (number, part) in parts.iter().enumerate().filter(|(_, part)| part.by_model) {
             let running = &mut self.running[part.at];
             let state = running.job.turn.shared.state();
-            draft.add(number, &mut running.beside, &state.history, part.drafted.len())?;
+            draft.add(number, &mut running.beside, &state, part.drafted.len())?;
         }
         self.step = self.signals.next_step();
         draft.run(&self.step).map(Duration::from_secs_f64)
@@ -183,7 +183,7 @@ impl Worker {
             } else if found.is_ok() {
                 charged |= !always;
                 let state = running.job.turn.shared.state();
-                found = draft.add(number, &mut running.beside, &state.history, 0);
+                found = draft.add(number, &mut running.beside, &state, 0);
             }
         }
         self.step = self.signals.next_step();

@@ -1,0 +1,220 @@
+//! Assistants against a reference made with transformers in float32: drafts token by token, logits, and hidden states.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use skulk::arch::{ArchSpec, Mixer};
+use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use skulk::{Batch, CancelToken, ErrorKind, KvType, KvTypes, SeqId, Shard, TokenId, open_checkpoint};
+
+use super::reference::F32_CACHE;
+use super::stages::{Setup, Stages, argmax, assert_near, keeps};
+use crate::fixtures::{chosen, ids, json, path, root};
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+fn told() -> Value {
+    json(&root().join("tests/fixtures/ahead/gemma4_assistant/reference_assistant.json"))
+}
+
+/// A model's stages with what its assistant takes of them.
+struct Assisted {
+    stages: Stages,
+    seq: SeqId,
+    /// Positions computed, and the last one's hidden state.
+    len: usize,
+    hidden: Vec<f32>,
+    assistant: Box<dyn Shard>,
+}
+
+impl Assisted {
+    fn load(beside: &str, cuts: Vec<usize>, kv: KvTypes) -> Self {
+        let checkpoint = open_checkpoint(root().join("tests/fixtures/ahead").join(beside)).unwrap();
+        let model = open_checkpoint(path("gemma4")).unwrap();
+        let stages = Stages::load(&path("gemma4"), &Setup { cuts, kv, ..Setup::default() }).unwrap();
+        let spec = stages.arch.assistant_in(&*checkpoint).unwrap().expect("an assistant");
+        let n = spec.n_layers();
+        let spec = ShardSpec::new(Arc::new(spec), 0..n, 1024, 4, kv).unwrap();
+        let (cancel, last) = (CancelToken::new(), stages.shards.last().unwrap());
+        let assistant =
+            last.load_ahead(&spec, &*checkpoint, &*model, &LoadCx::new(&cancel, &|| ())).unwrap();
+        let seq = stages.open(0);
+        Self { stages, seq, len: 0, hidden: Vec::new(), assistant }
+    }
+
+    /// Computes tokens; the last so many were wrong.
+    fn go_on(&mut self, tokens: &[TokenId], wrong: usize) {
+        let (cancel, n) = (CancelToken::new(), tokens.len());
+        let norm = [self.stages.arch.n_layers()];
+        let segments = [Segment::new(self.seq, self.len, n).drafted(wrong).tap(n - wrong - 1..n - wrong)];
+        let mut before = Reply::new();
+        for (at, shard) in self.stages.shards.iter().enumerate() {
+            let batch = Batch::new(&segments, tokens).taps(&norm);
+            let batch = if at > 0 { batch.hidden(before.hidden().data()) } else { batch };
+            let mut reply = Reply::new();
+            shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+            before = reply;
+        }
+        self.hidden = before.tap(0, norm[0]).unwrap().to_vec();
+        self.len += n - wrong;
+        for shard in self.stages.shards.iter().filter(|_| wrong > 0) {
+            assert_eq!(shard.truncate(self.seq, self.len).unwrap(), self.len);
+        }
+    }
+
+    /// What it drafts behind a token and a hidden state, and the one that it gives.
+    fn draft(&self, token: TokenId, hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let (cancel, norm) = (CancelToken::new(), self.assistant.spec().arch.n_layers());
+        let segments = [Segment::new(self.seq, self.len, 1).want_last(Logits::All).tap(0..1)];
+        let (tokens, taps) = ([token], [norm]);
+        let batch = Batch::new(&segments, &tokens).hidden(hidden).taps(&taps);
+        let mut reply = Reply::new();
+        self.assistant.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+        (reply.logits(0).data.to_vec(), reply.tap(0, norm).unwrap().to_vec())
+    }
+}
+
+/// Row by row and behind drafts that were wrong, in one stage and in two, from keys and values in floats.
+#[test]
+fn assistants_draft_what_the_reference_does() {
+    let reference = told();
+    let examples: Vec<_> = reference["examples"].as_array().unwrap().iter().enumerate().collect();
+    let few = if super::is_emulated() { 1 } else { 4 };
+    for (at, example) in chosen(few, examples) {
+        let cuts = if at % 2 == 0 { vec![] } else { vec![2] };
+        let mut model = Assisted::load("gemma4_assistant", cuts, KvType::F32.into());
+        let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
+        let first = example["first_t"].as_u64().unwrap() as usize;
+        let (one, two) = (ids(&example["draft1"]), ids(&example["draft2"]));
+        for (at, (expected, next)) in one.iter().zip(&two).enumerate() {
+            let row = first + at;
+            let mut tokens = text[model.len..=row].to_vec();
+            let wrong = if at % 3 == 2 { 1 + at % 5 } else { 0 };
+            tokens.extend((0..wrong as u32).map(|at| TokenId(40 + at)));
+            model.go_on(&tokens, wrong);
+            let (logits, given) = model.draft(text[row + 1], &model.hidden);
+            assert_eq!(argmax(&logits), *expected, "row {row}");
+            let chained = model.draft(*expected, &given);
+            assert_eq!(argmax(&chained.0), *next, "behind row {row}");
+            // It has changed nothing.
+            assert_eq!(model.draft(text[row + 1], &model.hidden).0, logits);
+            if at > 0 {
+                continue;
+            }
+            let state = &example["at_first_t"];
+            assert_near(&model.hidden[..8], &floats(&state["backbone_hidden_first8"]), F32_CACHE, "hidden");
+            assert_near(&given[..8], &floats(&state["post_projection_first8"]), F32_CACHE, "given");
+            for (logits, told) in [(&logits, "draft1_top20"), (&chained.0, "draft2_top20")] {
+                let told: Vec<_> = state[told].as_array().unwrap().iter().map(floats).collect();
+                let found: Vec<_> = told.iter().map(|pair| logits[pair[0] as usize]).collect();
+                let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
+                assert_near(&found, &told, F32_CACHE, "logits");
+            }
+        }
+    }
+}
+
+/// llama.cpp's file in 8 bits, and keys and values in fewer bits, whose norms are shared out otherwise: nearly the same drafts.
+#[test]
+fn assistants_draft_from_files_and_keys_of_fewer_bits() {
+    let reference = told();
+    for (beside, kv) in [
+        ("gemma4_assistant-q8_0.gguf", KvType::F32),
+        ("gemma4_assistant", KvType::F16),
+        ("gemma4_assistant", KvType::Q8_0),
+        ("gemma4_assistant", KvType::Q4_0),
+    ] {
+        let (mut same, mut all) = (0, 0);
+        if !keeps(super::ENGINE, kv.into()) {
+            continue;
+        }
+        for example in chosen(if super::is_emulated() { 1 } else { 4 }, reference["examples"].as_array().unwrap()) {
+            let mut model = Assisted::load(beside, vec![], kv.into());
+            let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
+            let first = example["first_t"].as_u64().unwrap() as usize;
+            for (at, expected) in ids(&example["draft1"]).iter().enumerate() {
+                let row = first + at;
+                model.go_on(&text[model.len..=row], 0);
+                let (logits, _) = model.draft(text[row + 1], &model.hidden);
+                (same, all) = (same + usize::from(argmax(&logits) == *expected), all + 1);
+            }
+        }
+        // Rounding turns the drafts that were nearly others: keys in 4 bits one in ten.
+        let least = if kv == KvType::Q4_0 { 85 } else { 94 };
+        assert!(100 * same >= least * all, "{beside}, {kv:?}: {same} of {all}");
+    }
+}
+
+/// Batches that are none of an assistant's, and assistants of other models, are refused.
+#[test]
+fn what_no_assistant_computes_is_refused() {
+    let mut model = Assisted::load("gemma4_assistant", vec![2], KvType::F32.into());
+    model.go_on(&[TokenId(5), TokenId(6), TokenId(7)], 0);
+    let (cancel, hidden) = (CancelToken::new(), model.hidden.repeat(2));
+    let width = model.hidden.len();
+    let step = |segments: &[Segment], hidden: &[f32], taps: &[usize]| {
+        let tokens = vec![TokenId(8); segments.iter().map(|segment| segment.rows).sum()];
+        let batch = Batch::new(segments, &tokens).hidden(hidden).taps(taps);
+        model.assistant.forward(&batch, &mut Reply::new(), &StepCx::new(&cancel))
+    };
+    let row = |seq, start, rows| Segment::new(seq, start, rows).tap(0..1);
+    step(&[row(model.seq, 3, 1)], &hidden[..width], &[4]).unwrap();
+    for (segments, n, tap) in [
+        (vec![row(model.seq, 2, 1)], width, 4),
+        (vec![row(model.seq, 4, 1)], width, 4),
+        (vec![row(model.seq, 0, 1)], width, 4),
+        (vec![row(model.seq, 3, 2)], 2 * width, 4),
+        (vec![row(SeqId(77), 3, 1)], width, 4),
+        (vec![row(model.seq, 3, 1)], width - 1, 4),
+        (vec![row(model.seq, 3, 1)], width, 0),
+    ] {
+        let error = step(&segments, &hidden[..n], &[tap]).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+    assert!(model.assistant.open(SeqId(9), &[]).is_err() && model.assistant.truncate(model.seq, 0).is_err());
+    let bare = [row(model.seq, 3, 1)];
+    let bare = Batch::new(&bare, &[TokenId(8)]);
+    assert!(model.assistant.forward(&bare, &mut Reply::new(), &StepCx::new(&cancel)).is_err());
+
+    let checkpoint = open_checkpoint(root().join("tests/fixtures/ahead/gemma4_assistant")).unwrap();
+    let (own, last) = (&model.stages.arch, model.stages.shards.last().unwrap());
+    let load = |arch: ArchSpec| {
+        let n = arch.n_layers();
+        let spec = ShardSpec::new(Arc::new(arch), 0..n, 64, 4, KvType::F32)?;
+        let target = open_checkpoint(path("gemma4"))?;
+        last.load_ahead(&spec, &*checkpoint, &*target, &LoadCx::new(&cancel, &|| ())).map(drop)
+    };
+    let changed = |change: &dyn Fn(&mut ArchSpec)| {
+        let mut arch = own.assistant_in(&*checkpoint).unwrap().unwrap();
+        change(&mut arch);
+        load(arch).err().map(|error| error.kind())
+    };
+    let source = |arch: &mut ArchSpec, layer: usize| {
+        if let Mixer::Attention(attention) = &mut arch.layers[0].mixer {
+            attention.kv_of = Some(layer);
+        }
+    };
+    assert_eq!(changed(&|_| ()), None);
+    // Not in the last stage; of other sizes; not there; a layer that has none.
+    assert_eq!(changed(&|arch| source(arch, 1)), Some(ErrorKind::PlacementInvalid));
+    for layer in [2, 77, 4] {
+        assert_eq!(changed(&|arch| source(arch, layer)), Some(ErrorKind::InvalidArgument), "{layer}");
+    }
+    let own_keys = |arch: &mut ArchSpec| {
+        if let Mixer::Attention(attention) = &mut arch.layers[1].mixer {
+            attention.kv_of = None;
+        }
+    };
+    assert_eq!(changed(&own_keys), Some(ErrorKind::ConfigInvalid));
+    for name in ["gemma3", "llama", "gemma3n"] {
+        let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path(name)).unwrap()).unwrap();
+        assert_eq!(arch.assistant_in(&*checkpoint).err().unwrap().kind(), ErrorKind::ConfigInvalid, "{name}");
+    }
+    // By itself it is no model, and a model is no assistant.
+    let alone = ArchSpec::from_checkpoint(&*checkpoint).err().unwrap();
+    assert_eq!(alone.kind(), ErrorKind::ArchUnsupported);
+    assert!(alone.hint().is_some_and(|hint| hint.contains("draft model")), "{alone}");
+    assert!(own.assistant_in(&*open_checkpoint(path("gemma4")).unwrap()).unwrap().is_none());
+}
