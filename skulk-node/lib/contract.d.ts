@@ -1616,8 +1616,9 @@ export interface LoadOptions {
   chatTemplate?: string | null;
   /**
    * The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead (MTP)
-   * in a file of its own, or its assistant (Gemma 4). It runs whole on the engine of the last stage, with its options,
-   * a budget among them; its keys and values are for as many sessions, beside `kv_memory`. Plans do not count it.
+   * in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last
+   * stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
+   * Plans do not count it.
    */
   draftModel?: string | null;
   /**

@@ -1,12 +1,12 @@
-//! What drafts for a model with the model's own help? Heads for multi-token prediction (MTP), as models are trained with, and
-//! assistants beside them.
+//! What drafts for a model with the model's own help? Heads for multi-token prediction (MTP), as models are trained with,
+//! assistants beside them, and EAGLE-3 heads.
 
 use super::{ArchSpec, AttentionSpec, LayerSpec, MAX_SIZE, Window, gguf, huggingface, invalid, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Checkpoint, Metadata};
 
-/// How a row begins of what drafts for another model: with the model's embedding of a token, and with the hidden state of the
-/// row before it, as the model's last norm gives it.
+/// How a row begins of what drafts for another model: with an embedding of a token, and with the model's hidden state of the row
+/// before it, mostly as its last norm gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AheadSpec {
@@ -21,6 +21,21 @@ pub enum AheadSpec {
     Assistant {
         /// Elements of the model's hidden states.
         hidden_size: usize,
+    },
+    /// An EAGLE-3 head: hidden states behind three layers of the model are projected together, and attention takes what comes of
+    /// it beside the embedding, both normed ([`AttentionSpec::beside_embedding`]). It goes on from what its own layer gives. It
+    /// has keys and values of its own, and may have embeddings and an output head.
+    Eagle {
+        /// Elements of the model's hidden states.
+        hidden_size: usize,
+        /// The model's layers behind which they are taken, in ascending order.
+        layers: [usize; 3],
+        /// The residual stream begins as attention takes it: normed.
+        normed: bool,
+        /// It has embeddings of its own.
+        own_embedding: bool,
+        /// Rows of its own output head, which may be of some tokens only; `None`: it uses the model's.
+        head: Option<usize>,
     },
 }
 
@@ -66,6 +81,49 @@ impl ArchSpec {
         Ok(Some(own))
     }
 
+    /// The EAGLE-3 head of this model that a checkpoint holds. `None`: the checkpoint holds something else.
+    ///
+    /// # Errors
+    /// As [`assistant_in`](Self::assistant_in).
+    pub fn eagle_in(&self, checkpoint: &dyn Checkpoint) -> Result<Option<Self>> {
+        let Metadata::HuggingFace(metadata) = checkpoint.metadata() else { return Ok(None) };
+        let file = metadata.folder.join("config.json");
+        let Some(found) = huggingface::eagle(&metadata.config, &file)? else { return Ok(None) };
+        let named = |error: Error| error.with("file", checkpoint.path().display());
+        let mut own = found.spec;
+        own.names = own.names.of_eagle(|name| checkpoint.tensor(name).is_some());
+        let has = |name: String| checkpoint.tensor(&name).is_some();
+        let own_embedding = has(own.names.embedding());
+        let head = has(own.names.head()).then(|| found.vocab_size.unwrap_or(own.vocab_size));
+        let n = self.n_layers();
+        let borders = found.borders.unwrap_or([2, n / 2, n.saturating_sub(3)]);
+        let ascending = borders[0] > 0 && borders.is_sorted_by(|a, b| a < b) && borders[2] <= n;
+        if !ascending {
+            let message = format!(
+                "expected three numbers of layers of {n}, each larger than the one before, found {borders:?}"
+            );
+            return Err(named(invalid("layers that an EAGLE head takes hidden states of", message)));
+        }
+        let layers = borders.map(|border| border - 1);
+        let (hidden_size, normed) = (found.hidden_size, found.normed);
+        own.ahead = Some(AheadSpec::Eagle { hidden_size, layers, normed, own_embedding, head });
+        if !own_embedding {
+            own.embedding_scale = self.embedding_scale;
+        }
+        for layer in &mut own.layers {
+            layer.attention_norm = false;
+            if let Some(attention) = layer.attention_mut() {
+                attention.beside_embedding = true;
+            }
+        }
+        own.check().map_err(named)?;
+        if !own_embedding && own.hidden_size != self.hidden_size {
+            let message = format!("expected embeddings of {} elements, found none", own.hidden_size);
+            return Err(named(invalid("embeddings of an EAGLE head", message)));
+        }
+        Ok(Some(own))
+    }
+
     /// Lets an assistant's layers use keys and values of this model's.
     fn lend(&self, own: &mut Self) -> Result<()> {
         for (at, attention) in own.layers.iter_mut().enumerate() {
@@ -93,11 +151,40 @@ impl ArchSpec {
         Ok(())
     }
 
-    /// Elements of a hidden state, of what drafts for another model as it takes it: the model's.
-    pub(crate) fn tapped_width(&self) -> usize {
+    /// Elements of the hidden states of the model that it is, or drafts for.
+    pub(crate) fn model_width(&self) -> usize {
         match self.ahead {
-            Some(AheadSpec::Assistant { hidden_size }) => hidden_size,
+            Some(AheadSpec::Assistant { hidden_size } | AheadSpec::Eagle { hidden_size, .. }) => hidden_size,
             _ => self.hidden_size,
+        }
+    }
+
+    /// Elements of a hidden state that is tapped.
+    pub(crate) fn tapped_width(&self) -> usize {
+        if self.is_assistant() { self.model_width() } else { self.hidden_size }
+    }
+
+    /// Layers of a model with so many that are tapped for it; their number stands for the last norm.
+    pub(crate) fn taken(&self, n_layers: usize) -> Vec<usize> {
+        match self.ahead {
+            Some(AheadSpec::Eagle { layers, .. }) => layers.to_vec(),
+            _ => vec![n_layers],
+        }
+    }
+
+    /// What is tapped of its own where it goes on from that.
+    pub(crate) fn own_tap(&self) -> usize {
+        match self.ahead {
+            Some(AheadSpec::Eagle { .. }) => 0,
+            _ => self.n_layers(),
+        }
+    }
+
+    /// Rows of its output head.
+    pub(crate) fn output_vocab(&self) -> usize {
+        match self.ahead {
+            Some(AheadSpec::Eagle { head: Some(rows), .. }) => rows,
+            _ => self.vocab_size,
         }
     }
 
@@ -106,10 +193,22 @@ impl ArchSpec {
         matches!(self.ahead, Some(AheadSpec::Assistant { .. }))
     }
 
-    /// Checks what assistants have, which nobody else has.
-    pub(super) fn check_assistant(&self) -> Result<()> {
-        let Some(AheadSpec::Assistant { hidden_size }) = self.ahead else { return Ok(()) };
-        size("hidden size of the model", hidden_size, MAX_SIZE)?;
+    /// Checks what only something has that drafts.
+    pub(super) fn check_ahead(&self) -> Result<()> {
+        size("hidden size of the model", self.model_width(), MAX_SIZE)?;
+        size("rows of the output head", self.output_vocab(), MAX_SIZE)?;
+        let beside = |layer: &LayerSpec| layer.attention().is_some_and(|own| own.beside_embedding);
+        let eagle = matches!(self.ahead, Some(AheadSpec::Eagle { .. }));
+        if self.layers.iter().any(|layer| beside(layer) != eagle) || eagle && self.layers.len() != 1 {
+            let message = format!(
+                "expected one in an EAGLE head and none elsewhere, found {} layers",
+                self.layers.len()
+            );
+            return Err(invalid("layers with embeddings beside their input", message));
+        }
+        if !self.is_assistant() {
+            return Ok(());
+        }
         let borrows = |layer: &LayerSpec| {
             let attends = layer.attention().is_some_and(|own| !own.has_kv());
             attends && layer.input.is_none() && layer.streams.is_none()

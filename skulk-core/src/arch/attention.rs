@@ -47,6 +47,9 @@ pub struct AttentionSpec {
     /// Each head's query projection is followed by as many numbers, by whose sigmoid the head's output is multiplied,
     /// element by element (Qwen3-Next).
     pub output_gate: bool,
+    /// Queries, keys and values are projections of the token's normed embedding and the layer's input, normed, in twice the width
+    /// (EAGLE-3). The layer is the only one.
+    pub beside_embedding: bool,
     /// Index into [`ArchSpec::ropes`]; `None`: positions are not rotated in.
     pub rope: Option<usize>,
 }
@@ -150,6 +153,7 @@ impl AttentionSpec {
             sinks: false,
             head_gate: false,
             output_gate: false,
+            beside_embedding: false,
             rope: None,
         }
     }

@@ -256,9 +256,13 @@ impl ArchSpec {
     }
 
     /// Elements of a row of hidden states, as stages hand it on: of all residual streams, the first one in front. What drafts
-    /// for another model takes the model's.
+    /// for another model takes the model's, of all layers that it takes some of.
     pub fn row_width(&self) -> usize {
-        self.streams().map_or(1, |streams| streams.n).saturating_mul(self.tapped_width())
+        let n = match self.ahead {
+            Some(AheadSpec::Eagle { layers, .. }) => layers.len(),
+            _ => self.streams().map_or(1, |streams| streams.n),
+        };
+        n.saturating_mul(self.model_width())
     }
 
     /// Names of what makes the residual streams of embeddings, and one of them behind the last layer.
@@ -341,7 +345,7 @@ impl ArchSpec {
                 ));
             }
         }
-        self.check_assistant()?;
+        self.check_ahead()?;
         self.check_shared()
     }
 }

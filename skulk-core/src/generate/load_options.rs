@@ -101,7 +101,7 @@ pub struct LoadOptions {
     /// The source of its chat template; `None`: its checkpoint's.
     pub chat_template: Option<String>,
     /// A checkpoint that [drafts](crate::Speculate) tokens: a smaller model with the same vocabulary, this model's head for
-    /// tokens ahead (MTP) in a file of its own, or its assistant (Gemma 4). It runs whole on the engine of the last stage, with its options, a budget among
+    /// tokens ahead (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last stage, with its options, a budget among
     /// them; its keys and values are for as many sessions, beside [`kv_memory`](Self::kv_memory). Plans do not count it.
     pub draft_model: Option<PathBuf>,
     /// Whether a head for tokens ahead (MTP) that the checkpoint has [drafts](crate::Speculate). It takes the memory of a layer

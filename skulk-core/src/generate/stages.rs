@@ -63,11 +63,6 @@ impl Stages {
         }
     }
 
-    /// What is tapped where hidden states are wanted as the last norm gives them.
-    pub(super) fn norm(&self) -> usize {
-        self.shards.last().map_or(0, |shard| shard.spec().arch.n_layers())
-    }
-
     /// How many sequences there are.
     pub(super) fn sequences(&self) -> usize {
         self.open.load(Ordering::Relaxed)

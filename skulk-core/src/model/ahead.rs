@@ -1,5 +1,5 @@
-//! How does a row begin and end of what drafts for a model? With a projection of the model's embeddings and hidden states, and
-//! with an output head: the model's, or its own and a projection back.
+//! How does a row begin and end of what drafts for a model? With a projection of embeddings and hidden states, and with an output
+//! head: the model's, or its own.
 
 use std::sync::Arc;
 
@@ -24,19 +24,27 @@ pub(super) enum Joint<B: Backend> {
         projection: B::Matrix,
         back: B::Matrix,
     },
+    Eagle {
+        /// Of hidden states of several layers.
+        projection: B::Matrix,
+        /// Of embeddings, and of what is projected.
+        norms: [B::Vector; 2],
+        normed: bool,
+    },
 }
 
 /// Where embeddings and hidden states come together.
 pub(super) struct Joined<B: Backend> {
-    both: B::Buffer,
-    /// An assistant's, which are of other widths than its rows.
-    parts: Option<[B::Buffer; 2]>,
+    pub(super) both: B::Buffer,
+    /// Hidden states as they are given, where they are of another width than rows, and embeddings likewise.
+    given: Option<B::Buffer>,
+    embedded: Option<B::Buffer>,
 }
 
 /// What something that drafts has of its model.
 pub(super) struct Ends<B: Backend> {
-    pub(super) embedding: Arc<B::Matrix>,
-    /// None for an assistant, which has its own.
+    /// Of these, what it has not itself.
+    pub(super) embedding: Option<Arc<B::Matrix>>,
     pub(super) head: Option<Arc<B::Matrix>>,
     /// Of what was loaded for it.
     pub(super) bytes: u64,
@@ -48,36 +56,39 @@ impl<B: Backend> Joint<B> {
     /// That of a description that has one.
     pub(super) fn load(loader: &mut Loader<'_, B>, arch: &ArchSpec) -> Result<Option<Self>> {
         let (names, hidden) = (&arch.names, arch.hidden_size);
-        let mut projection = |width| loader.matrix(&names.joint_projection(), hidden, 2 * width, None);
-        Ok(match arch.ahead {
-            None => None,
-            Some(AheadSpec::Head { hidden_first }) => Some(Self::Head {
-                hidden_first,
-                projection: projection(hidden)?,
-                norms: [
-                    loader.norm(&names.embedding_norm(), hidden, 1.0)?,
-                    loader.norm(&names.hidden_norm(), hidden, 1.0)?,
-                ],
-            }),
-            Some(AheadSpec::Assistant { hidden_size }) => Some(Self::Assistant {
-                projection: projection(hidden_size)?,
+        let Some(ahead) = arch.ahead else { return Ok(None) };
+        let parts = if let AheadSpec::Eagle { layers, .. } = ahead { layers.len() } else { 2 };
+        let projection =
+            loader.matrix(&names.joint_projection(), hidden, parts * arch.model_width(), None)?;
+        let mut norms = || {
+            let norms =
+                [names.embedding_norm(), names.hidden_norm()].map(|name| loader.norm(&name, hidden, 1.0));
+            let [embedding, hidden] = norms;
+            Ok::<_, Error>([embedding?, hidden?])
+        };
+        Ok(Some(match ahead {
+            AheadSpec::Head { hidden_first } => Self::Head { hidden_first, norms: norms()?, projection },
+            AheadSpec::Eagle { normed, .. } => Self::Eagle { projection, norms: norms()?, normed },
+            AheadSpec::Assistant { hidden_size } => Self::Assistant {
+                projection,
                 back: loader.matrix(&names.back_projection(), hidden_size, hidden, None)?,
-            }),
-        })
+            },
+        }))
     }
 }
 
 impl<B: Backend> Joined<B> {
     /// Room for a step's rows, where they begin so.
     pub(super) fn new(backend: &B, spec: &ShardSpec) -> Result<Option<Self>> {
-        let (arch, rows) = (&spec.arch, spec.max_rows);
+        let (arch, buffer) = (&spec.arch, |width| backend.buffer(spec.max_rows, width));
         let width = arch.tapped_width();
-        let parts = || Ok::<_, Error>([backend.buffer(rows, width)?, backend.buffer(rows, width)?]);
-        let room = || {
-            let parts = arch.is_assistant().then(parts).transpose()?;
-            Ok(Self { both: backend.buffer(rows, 2 * width)?, parts })
+        let (given, embedded) = match arch.ahead {
+            None => return Ok(None),
+            Some(AheadSpec::Head { .. }) => (None, None),
+            Some(AheadSpec::Assistant { .. }) => (Some(buffer(width)?), Some(buffer(width)?)),
+            Some(AheadSpec::Eagle { .. }) => (Some(buffer(arch.row_width())?), None),
         };
-        arch.ahead.map(|_| room()).transpose()
+        Ok(Some(Self { both: buffer(2 * width)?, given, embedded }))
     }
 }
 
@@ -109,20 +120,24 @@ impl<B: Backend> Decoder<B> {
             bytes: 0,
             queries: &[],
         };
+        let (own_embedding, own_head) = match drafts.ahead {
+            Some(AheadSpec::Eagle { own_embedding, head, .. }) => (own_embedding, head.is_some()),
+            _ => (false, drafts.is_assistant()),
+        };
         let embedding = match &self.embedding {
-            Some(embedding) => Arc::clone(embedding),
+            Some(embedding) => Some(Arc::clone(embedding)),
+            None if own_embedding => None,
             None => {
                 let name = arch.names.embedding();
-                Arc::new(loader.matrix(&name, arch.vocab_size, arch.hidden_size, None)?)
+                Some(Arc::new(loader.matrix(&name, arch.vocab_size, arch.hidden_size, None)?))
             }
         };
         let bytes = loader.bytes;
         let sources = drafts.layers.iter().filter_map(|layer| layer.attention()?.kv_of);
         let queries =
             sources.map(|source| loader.query_factors(source, self.spec.kv.keys)).collect::<Result<_>>()?;
-        let head = output.head.as_ref().unwrap_or(&embedding);
-        let head = (!drafts.is_assistant()).then(|| Arc::clone(head));
-        Ok(Ends { head, embedding, bytes, queries })
+        let head = output.head.as_ref().or(embedding.as_ref()).filter(|_| !own_head).cloned();
+        Ok(Ends { head, embedding: embedding.filter(|_| !own_embedding), bytes, queries })
     }
 
     /// Begins rows with embeddings and hidden states.
@@ -134,30 +149,47 @@ impl<B: Backend> Decoder<B> {
         hidden: &[f32],
     ) -> Result<()> {
         let (b, arch, rows) = (&*self.backend, &*self.spec.arch, batch.rows());
-        let Workspace { stream, x, normed, added, joined, .. } = work;
-        let (Some(table), Some(Joined { both, parts })) = (&self.embedding, joined) else {
+        let (eps, scale) = (arch.norm.eps, arch.embedding_scale);
+        let Workspace { stream, x, normed, added, joined, all, .. } = work;
+        let (Some(table), Some(Joined { both, given, embedded })) = (&self.embedding, joined) else {
             return Err(wrong_input());
         };
-        let projection = match (joint, parts) {
-            (Joint::Head { hidden_first, norms: [embedding_norm, hidden_norm], projection }, _) => {
-                let eps = arch.norm.eps;
+        match (joint, given, embedded) {
+            (Joint::Head { hidden_first, norms: [embedding_norm, hidden_norm], projection }, ..) => {
                 b.write(stream, hidden, x)?;
                 b.rms_norm(stream, x, hidden_norm, eps, rows, added)?;
-                b.embed(stream, table, batch.tokens, arch.embedding_scale, x)?;
+                b.embed(stream, table, batch.tokens, scale, x)?;
                 b.rms_norm(stream, x, embedding_norm, eps, rows, normed)?;
                 let parts = if *hidden_first { [&*added, &*normed] } else { [&*normed, &*added] };
                 b.concat(stream, parts, rows, both)?;
-                projection
+                b.linear(stream, both, rows, &mut [(projection, x)])
             }
-            (Joint::Assistant { projection, .. }, Some([embedded, given])) => {
+            (Joint::Assistant { projection, .. }, Some(given), Some(embedded)) => {
                 b.write(stream, hidden, given)?;
-                b.embed(stream, table, batch.tokens, arch.embedding_scale, embedded)?;
+                b.embed(stream, table, batch.tokens, scale, embedded)?;
                 b.concat(stream, [&*embedded, &*given], rows, both)?;
-                projection
+                b.linear(stream, both, rows, &mut [(projection, x)])
             }
-            (Joint::Assistant { .. }, None) => return Err(wrong_input()),
-        };
-        b.linear(stream, both, rows, &mut [(projection, x)])
+            (
+                Joint::Eagle { projection, norms: [embedding_norm, hidden_norm], normed: begins_normed },
+                Some(given),
+                _,
+            ) => {
+                // What it gave itself is no more projected.
+                if hidden.len() == rows * arch.hidden_size {
+                    b.write(stream, hidden, x)?;
+                } else {
+                    b.write(stream, hidden, given)?;
+                    b.linear(stream, given, rows, &mut [(projection, &mut *x)])?;
+                }
+                b.embed(stream, table, batch.tokens, scale, added)?;
+                b.rms_norm(stream, added, embedding_norm, eps, rows, normed)?;
+                b.rms_norm(stream, x, hidden_norm, eps, rows, added)?;
+                b.concat(stream, [&*normed, &*added], rows, both)?;
+                if *begins_normed { b.gather(stream, added, &all[..rows], x) } else { Ok(()) }
+            }
+            _ => Err(wrong_input()),
+        }
     }
 
     /// The tapped rows behind the last norm, an assistant's projected back.
@@ -165,7 +197,7 @@ impl<B: Backend> Decoder<B> {
         let b = &*self.backend;
         let Workspace { stream, normed, tapped, joined, .. } = work;
         match (&self.joint, joined) {
-            (Some(Joint::Assistant { back, .. }), Some(Joined { parts: Some([_, given]), .. })) => {
+            (Some(Joint::Assistant { back, .. }), Some(Joined { given: Some(given), .. })) => {
                 b.linear(stream, normed, tapped.len(), &mut [(back, &mut *given)])?;
                 b.read(stream, given, to)
             }

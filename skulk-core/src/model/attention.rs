@@ -33,6 +33,7 @@ impl<B: Backend> Decoder<B> {
             gated,
             angles,
             all,
+            joined,
             ..
         } = work;
 
@@ -52,8 +53,10 @@ impl<B: Backend> Decoder<B> {
                 &*normed
             }
             None => {
-                b.linear(stream, x, rows, products)?;
-                &*x
+                let both = joined.as_ref().filter(|_| attention.beside_embedding);
+                let input = both.map_or(&*x, |joined| &joined.both);
+                b.linear(stream, input, rows, products)?;
+                input
             }
         };
         if let (Some(matrix), Some(gate)) = (&layer.head_gate, gate.as_mut()) {

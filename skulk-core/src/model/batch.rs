@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::decoder::{malformed, wrong_input};
+use crate::arch::AheadSpec;
 use crate::engine::{Batch, Logits, ShardSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -40,9 +41,9 @@ pub(super) fn check(spec: &ShardSpec, batch: &Batch<'_>) -> Result<()> {
     }
     for segment in batch.segments {
         if let Logits::Top(k) = segment.logits
-            && !(1..=arch.vocab_size).contains(&k)
+            && !(1..=arch.output_vocab()).contains(&k)
         {
-            let most = arch.vocab_size;
+            let most = arch.output_vocab();
             return Err(malformed(format!("expected 1 to {most} of the largest logits, found {k}")));
         }
         if segment.rows == 0 {
@@ -84,8 +85,11 @@ pub(super) fn check(spec: &ShardSpec, batch: &Batch<'_>) -> Result<()> {
     knows(spec, batch.tokens)?;
     let expected = rows.saturating_mul(arch.row_width());
     let takes = !spec.is_first() || arch.ahead.is_some();
+    // An EAGLE head goes on from its own.
+    let own =
+        matches!(arch.ahead, Some(AheadSpec::Eagle { .. })).then(|| rows.saturating_mul(arch.hidden_size));
     match batch.hidden {
-        Some(x) if takes && x.len() != expected => {
+        Some(x) if takes && x.len() != expected && Some(x.len()) != own => {
             Err(malformed(format!("expected {expected} hidden values, found {}", x.len())))
         }
         found if found.is_some() != takes => Err(wrong_input()),

@@ -73,7 +73,8 @@ impl<B: Backend> Decoder<B> {
         let inputs = LayerInputs::load(&mut loader, &spec)?;
         let joint = Joint::load(&mut loader, &arch)?;
         let has_embedding = spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs.is_some();
-        let mut embedding = (has_embedding && ends.is_none())
+        let own_embedding = ends.as_ref().is_none_or(|ends| ends.embedding.is_none());
+        let mut embedding = (has_embedding && own_embedding)
             .then(|| loader.matrix(&arch.names.embedding(), arch.vocab_size, hidden, None))
             .transpose()?;
         let streams = StreamEnds::load(&mut loader, &spec)?;
@@ -91,11 +92,11 @@ impl<B: Backend> Decoder<B> {
                 Ok(Output { norm, head: None })
             })
             .transpose()?;
+        let own_head = ends.as_ref().map_or(!arch.tied_embeddings, |ends| ends.head.is_none());
         // An assistant's own table is its output head.
-        let table = ends.as_ref().map(|ends| ends.head.is_none());
-        let name = if table == Some(true) { arch.names.embedding() } else { arch.names.head() };
-        let mut head = (output.is_some() && table.unwrap_or(!arch.tied_embeddings))
-            .then(|| loader.matrix(&name, arch.vocab_size, hidden, None))
+        let name = if arch.is_assistant() { arch.names.embedding() } else { arch.names.head() };
+        let mut head = (output.is_some() && own_head)
+            .then(|| loader.matrix(&name, arch.output_vocab(), hidden, None))
             .transpose()?;
         if output.is_some()
             && let Some(head) = head.as_mut().or(embedding.as_mut())
@@ -106,7 +107,7 @@ impl<B: Backend> Decoder<B> {
         let weight_bytes = ByteSize(loader.bytes + ends.as_ref().map_or(0, |ends| ends.bytes));
         let (mut embedding, mut head) = (embedding.map(Arc::new), head.map(Arc::new));
         if let Some(ends) = ends {
-            (embedding, head) = (Some(ends.embedding), ends.head.or(head));
+            (embedding, head) = (ends.embedding.or(embedding), ends.head.or(head));
         }
         if let Some(output) = &mut output {
             output.head = head;
@@ -178,7 +179,7 @@ impl<B: Backend> Decoder<B> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let InUse { work, .. } = &mut InUse { backend: b, work };
         let rows = batch.rows();
-        let vocab = self.output.is_some().then_some(arch.vocab_size);
+        let vocab = self.output.is_some().then_some(arch.output_vocab());
         // The last norm is tapped like a layer.
         let tapped = self.spec.layers.start..self.spec.layers.end + usize::from(vocab.is_some());
         reply.prepare(batch, vocab, arch.tapped_width(), &tapped);

@@ -126,6 +126,11 @@ impl<B: Backend> DecoderEngine<B> {
             Some(AheadSpec::Head { .. }) => {
                 ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
             }
+            Some(AheadSpec::Eagle { own_embedding, head, .. }) => {
+                ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
+                ends.extend(own_embedding.then(|| names.embedding()));
+                ends.extend(head.map(|_| names.head()));
+            }
             Some(AheadSpec::Assistant { .. }) => {
                 ends.extend([names.joint_projection(), names.back_projection(), names.embedding()]);
             }

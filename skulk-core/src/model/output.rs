@@ -32,7 +32,7 @@ impl<B: Backend> Decoder<B> {
         let Some(head) = output.head.as_deref().or(self.embedding.as_deref()) else {
             return Err(wrong_input());
         };
-        let head = Head { matrix: head, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
+        let head = Head { matrix: head, n_vocab: arch.output_vocab(), softcap: arch.final_softcap };
         let taps = reply.tapped_mut(arch.n_layers()).is_some();
         if let Some(ends) = self.streams.as_ref().filter(|_| taps || !work.wanted.is_empty()) {
             let rows = segments.iter().map(|segment| segment.rows).sum();
@@ -63,13 +63,13 @@ impl<B: Backend> Decoder<B> {
         }
         let logits = match logits {
             Some(logits) => logits,
-            None => logits.insert(b.buffer(LOGIT_ROWS.min(self.spec.max_rows), arch.vocab_size)?),
+            None => logits.insert(b.buffer(LOGIT_ROWS.min(self.spec.max_rows), arch.output_vocab())?),
         };
         for wanted in wanted.chunks(LOGIT_ROWS) {
             b.gather(stream, x, wanted, added)?;
             b.rms_norm(stream, added, &output.norm, arch.norm.eps, wanted.len(), normed)?;
             b.logits(stream, &head, normed, wanted.len(), logits)?;
-            let n = wanted.len() * arch.vocab_size;
+            let n = wanted.len() * arch.output_vocab();
             // Where some rows want the largest only, all are computed all the same: the head is read once.
             if rows.clone().take(wanted.len()).all(|wants| wants == Logits::All) {
                 rows.by_ref().take(wanted.len()).for_each(drop);
@@ -78,9 +78,9 @@ impl<B: Backend> Decoder<B> {
             }
             host.resize(n, 0.0);
             b.read(stream, logits, host)?;
-            for (row, wants) in host.chunks(arch.vocab_size).zip(&mut rows) {
+            for (row, wants) in host.chunks(arch.output_vocab()).zip(&mut rows) {
                 match wants.most() {
-                    None => to.next(arch.vocab_size).copy_from_slice(row),
+                    None => to.next(arch.output_vocab()).copy_from_slice(row),
                     Some(k) => to.list(k, row),
                 }
             }

@@ -332,7 +332,7 @@ impl<B: Backend> Shard for DecoderShard<B> {
         let kept = [spec.kv.keys, spec.kv.values].iter().all(|kv| B::KV_TYPES.contains(kv));
         if spec.arch.ahead.is_none()
             || !(spec.is_first() && spec.is_last() && kept)
-            || [spec.arch.tapped_width(), spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
+            || [spec.arch.model_width(), spec.arch.vocab_size] != [own.hidden_size, own.vocab_size]
         {
             let message = format!(
                 "expected all of what drafts for a model of {} elements and {} tokens, with keys and values as the engine has them",

@@ -114,6 +114,14 @@ pub trait Checkpoint: Send + Sync {
     fn region(&self, name: &str) -> Result<Region> {
         map_region(self, name)
     }
+
+    /// The numbers of a tensor of integers of 32 or 64 bits, which is no weight; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TensorShape`] where they are not so many in one row; as [`region`](Self::region).
+    fn integers(&self, _name: &str, _len: usize) -> Result<Option<Vec<i64>>> {
+        Ok(None)
+    }
 }
 
 /// Bytes that a tensor takes with what lies beside it; `None` when the checkpoint lacks it.

@@ -21,6 +21,8 @@ macro_rules! on {
             mod assistant;
             #[path = "converted.rs"]
             mod converted;
+            #[path = "eagle.rs"]
+            mod eagle;
             #[path = "experts.rs"]
             mod experts;
             #[path = "gemma.rs"]

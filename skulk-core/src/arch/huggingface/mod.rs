@@ -5,6 +5,7 @@
 
 mod common;
 mod deepseek;
+mod eagle;
 mod gemma;
 mod gemma3n;
 mod gemma4;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use self::common::Common;
+pub(super) use self::eagle::eagle;
 use self::rope::Asked;
 pub(super) use self::words::{converted, prefix, reword};
 use super::config::Config;
@@ -41,6 +43,9 @@ use crate::error::Result;
 /// The description in a `config`, which the `file` holds, of tensors whose names begin with `prefix`.
 pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<ArchSpec> {
     let root = Config { file, at: "", value: config };
+    if eagle::is_eagle(&root)? {
+        return Err(drafts_only("eagle3").with("file", file.display()).with("field", "architectures"));
+    }
     let model_type = root.str("model_type")?;
     // Wrappers with other modalities: their text part is a configuration of its own. Of Qwen's, texts alone are rotated
     // as with one position each.
@@ -209,6 +214,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
         sinks: false,
         head_gate: false,
         output_gate: false,
+        beside_embedding: false,
         rope: Some(0),
     };
     let (field, activation) = family.activation;

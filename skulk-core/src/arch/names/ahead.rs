@@ -1,5 +1,7 @@
 //! What is that called which drafts for a model?
 
+use std::borrow::Cow;
+
 use super::TensorNames;
 
 /// How the tensors are called that only something has that drafts for a model.
@@ -8,6 +10,8 @@ pub(super) enum Ahead {
     Head(Head),
     /// An assistant; what stands before its projections.
     Assistant(&'static str),
+    /// An EAGLE head; what stands before the tensors of its layer.
+    Eagle(&'static str),
 }
 
 /// How a head's are.
@@ -82,16 +86,25 @@ impl TensorNames {
         Self { ahead: Some(Ahead::Assistant(before)), ..self.clone() }
     }
 
+    /// The names of an EAGLE head in a checkpoint that has some tensors.
+    pub(in crate::arch) fn of_eagle(&self, has: impl Fn(&str) -> bool) -> Self {
+        let known = ["midlayer.", "layers.0."];
+        let found = known.into_iter().find(|layer| has(&format!("{layer}self_attn.q_proj.weight")));
+        Self { ahead: Some(Ahead::Eagle(found.unwrap_or("midlayer."))), ..self.clone() }
+    }
+
     /// Whether these are Qwen's names of a head, which files beside a model have, too.
     pub(crate) fn is_beside(&self) -> bool {
         self.of_head().is_some_and(|head| head.words == BESIDE)
     }
 
     /// Name of what projects a token's embedding with a hidden state, `[hidden, 2 · hidden]`, of a head for tokens ahead; of
-    /// an assistant, `[hidden, 2 · hidden of the model]`.
+    /// an assistant, `[hidden, 2 · hidden of the model]`; of what projects three hidden states of an EAGLE head's model,
+    /// `[hidden, 3 · hidden of the model]`.
     pub fn joint_projection(&self) -> String {
         match self.ahead {
             Some(Ahead::Assistant(before)) => format!("{before}pre_projection.weight"),
+            Some(Ahead::Eagle(_)) => "fc.weight".to_owned(),
             _ => self.head_word(|words| words.joint),
         }
     }
@@ -106,12 +119,31 @@ impl TensorNames {
 
     /// Name of the norm of embeddings before a head's projection, `[hidden]`.
     pub fn embedding_norm(&self) -> String {
-        self.head_word(|words| words.embedding_norm)
+        match self.ahead {
+            Some(Ahead::Eagle(layer)) => format!("{layer}input_layernorm.weight"),
+            _ => self.head_word(|words| words.embedding_norm),
+        }
     }
 
     /// Name of the norm of hidden states before it, `[hidden]`.
     pub fn hidden_norm(&self) -> String {
-        self.head_word(|words| words.hidden_norm)
+        match self.ahead {
+            Some(Ahead::Eagle(layer)) => format!("{layer}hidden_norm.weight"),
+            _ => self.head_word(|words| words.hidden_norm),
+        }
+    }
+
+    /// Name of what an EAGLE head's tokens are among the model's: by how much further on each is, `[tokens of the head]`.
+    pub fn drafted_tokens(&self) -> &'static str {
+        "d2t"
+    }
+
+    /// What stands before a layer's tensors.
+    pub(super) fn before_layer(&self, layer: usize) -> Cow<'static, str> {
+        match &self.ahead {
+            Some(Ahead::Eagle(before)) => (*before).into(),
+            _ => format!("{}{}.{}.", self.prefix, self.spelling.layers, self.first() + layer).into(),
+        }
     }
 
     /// A head's name of the norm before the output head.

@@ -301,15 +301,13 @@ impl TensorNames {
     }
 
     fn layer(&self, layer: usize, tensor: LayerTensor, kind: &str) -> String {
-        let Self { prefix, spelling, .. } = self;
-        let layer = self.first() + layer;
-        let pattern = self.pattern(tensor);
+        let (before, pattern) = (self.before_layer(layer), self.pattern(tensor));
         match pattern.strip_suffix(END) {
             Some(whole) => {
                 let end = if kind == "bias" { BIAS } else { "" };
-                format!("{prefix}{}.{layer}.{whole}{end}", spelling.layers)
+                format!("{before}{whole}{end}")
             }
-            None => format!("{prefix}{}.{layer}.{pattern}.{kind}", spelling.layers),
+            None => format!("{before}{pattern}.{kind}"),
         }
     }
 

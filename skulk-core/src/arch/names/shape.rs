@@ -29,6 +29,8 @@ impl LayerTensor {
         let shared = ffn.shared.map_or(0, |shared| shared.width);
         let input = layer.input.map_or(0, |input| input.width);
         let state = |size: fn(&RecurrentSpec) -> usize| layer.recurrent().map_or(0, size);
+        let taken = if attention.is_some_and(|own| own.beside_embedding) { 2 } else { 1 };
+        let taken = hidden.saturating_mul(taken);
         let rank = layer.recurrent().and_then(|state| state.rank);
         let (streams, bypass) = (layer.streams.map_or(0, |own| own.n), layer.bypass.unwrap_or(0));
         match self {
@@ -48,10 +50,10 @@ impl LayerTensor {
             KeyNorm => [1, normed(|a| a.n_kv_heads)],
             Query => [
                 of(AttentionSpec::projected_width),
-                latent.and_then(|latent| latent.query_rank).unwrap_or(hidden),
+                latent.and_then(|latent| latent.query_rank).unwrap_or(taken),
             ],
-            Key => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rotated), hidden],
-            Value => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rank), hidden],
+            Key => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rotated), taken],
+            Value => [latent.map_or(of(AttentionSpec::kv_width), |latent| latent.rank), taken],
             QueryLatent => [latent.and_then(|latent| latent.query_rank).unwrap_or(0), hidden],
             QueryLatentNorm => [1, latent.and_then(|latent| latent.query_rank).unwrap_or(0)],
             IndexQuery => index.map_or([0, 0], |index| {

@@ -1,10 +1,10 @@
-//! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead or an assistant,
-//! loaded beside the last stage, whose embeddings it uses.
+//! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead, an assistant or an
+//! EAGLE head, loaded beside the last stage, whose embeddings it uses.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::second::Second;
+use super::second::{Drafts, Second};
 use crate::arch::{AheadSpec, ArchSpec};
 use crate::bytes::ByteSize;
 use crate::card::{MtpConcatOrder, MtpNormConvention};
@@ -30,7 +30,7 @@ pub(in crate::generate) struct Drafting {
 enum What {
     /// A checkpoint with this tokenizer.
     Model(Arc<dyn Checkpoint>, Building),
-    /// A head in a file of its own, or an assistant.
+    /// A head in a file of its own, an assistant or an EAGLE head.
     Sidecar(Arc<dyn Checkpoint>),
     /// The head in the model's own checkpoint, which was asked for or not.
     Own { asked: bool },
@@ -104,6 +104,7 @@ impl Drafting {
         let Self { what, spec, sessions } = self;
         let (arch, context, rows) = (Arc::clone(&spec.arch), spec.context, spec.max_rows);
         let vocab_size = model.tokenizer.vocab_size();
+        let mut tokens = None;
         let (loaded, known, ends) = match what {
             What::Model(checkpoint, tokenizer) => {
                 let own = tokenizer.wait()?;
@@ -115,11 +116,11 @@ impl Drafting {
                 let loaded = load_stage(planned, model.engines, spec, &*checkpoint, cx)?;
                 (loaded, known, own.eos_ids().to_vec())
             }
-            What::Sidecar(checkpoint) => (
-                load_head(spec, sessions, &*checkpoint, model, cx)?,
-                vocab_size,
-                model.tokenizer.eos_ids().to_vec(),
-            ),
+            What::Sidecar(checkpoint) => {
+                tokens = drafted_tokens(&arch, &*checkpoint)?;
+                let loaded = load_head(spec, sessions, &*checkpoint, model, cx)?;
+                (loaded, vocab_size, model.tokenizer.eos_ids().to_vec())
+            }
             What::Own { asked: false } if copies_embeddings(model) => {
                 (cx.on_layer)();
                 return Ok(None);
@@ -135,7 +136,9 @@ impl Drafting {
         };
         let (shard, info) = loaded;
         let stages = Arc::new(Stages::new(vec![shard]));
-        Ok(Some(Arc::new(Second::new(stages, info, &arch, [context, rows, known], ends))))
+        let taken = arch.taken(model.last.spec().arch.n_layers());
+        let drafts = Drafts { taken, tokens };
+        Ok(Some(Arc::new(Second::new(stages, info, &arch, [context, rows, known], (ends, drafts)))))
     }
 }
 
@@ -171,8 +174,12 @@ fn other(
     checkpoint: Arc<dyn Checkpoint>,
     options: &LoadOptions,
 ) -> Result<(What, ArchSpec)> {
-    if let Some(assistant) = arch.assistant_in(&*checkpoint)? {
-        return same_sizes(arch, assistant, &*checkpoint).map(|head| (What::Sidecar(checkpoint), head));
+    let beside = match arch.assistant_in(&*checkpoint)? {
+        None => arch.eagle_in(&*checkpoint)?,
+        found => found,
+    };
+    if let Some(drafts) = beside {
+        return same_sizes(arch, drafts, &*checkpoint).map(|drafts| (What::Sidecar(checkpoint), drafts));
     }
     // A head's own file has no layers but its own, and it may have no description.
     let described = ArchSpec::from_checkpoint(&*checkpoint);
@@ -196,9 +203,39 @@ fn other(
     Ok((What::Model(checkpoint, tokenizer), arch))
 }
 
+/// Which tokens an EAGLE head drafts, by number, where these are not all.
+fn drafted_tokens(arch: &ArchSpec, checkpoint: &dyn Checkpoint) -> Result<Option<Vec<TokenId>>> {
+    let n = arch.output_vocab();
+    if !matches!(arch.ahead, Some(AheadSpec::Eagle { head: Some(_), .. })) {
+        return Ok(None);
+    }
+    let name = arch.names.drafted_tokens();
+    let Some(further) = checkpoint.integers(name, n)? else {
+        if n == arch.vocab_size {
+            return Ok(None);
+        }
+        let message = format!("expected a tensor that says which tokens the {n} of the head are, found none");
+        return Err(Error::new(ErrorKind::TensorMissing, message)
+            .with("file", checkpoint.path().display())
+            .with("tensor", name)
+            .with_hint("fetch the head again, with all its files"));
+    };
+    let token = |(at, further): (i64, i64)| {
+        let token = at.checked_add(further).and_then(|token| u32::try_from(token).ok());
+        token.filter(|token| (*token as usize) < arch.vocab_size).map(TokenId).ok_or_else(|| {
+            let message = format!("expected tokens below {}, found {further} behind {at}", arch.vocab_size);
+            Error::new(ErrorKind::CheckpointInvalid, message)
+                .with("file", checkpoint.path().display())
+                .with("tensor", name)
+                .with_hint("the head belongs to another model, or its file is broken: fetch it again")
+        })
+    };
+    (0..).zip(further).map(token).collect::<Result<_>>().map(Some)
+}
+
 /// What drafts for a model, where it does for one of these sizes.
 fn same_sizes(arch: &ArchSpec, drafts: ArchSpec, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    let sizes = |arch: &ArchSpec| [arch.tapped_width(), arch.vocab_size];
+    let sizes = |arch: &ArchSpec| [arch.model_width(), arch.vocab_size];
     if sizes(&drafts) == sizes(arch) {
         return Ok(drafts);
     }

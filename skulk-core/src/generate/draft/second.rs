@@ -22,12 +22,22 @@ use crate::generate::session::{State, common};
 use crate::generate::stages::Stages;
 use crate::ids::{SeqId, TokenId};
 
-/// What it takes of the model beside tokens: hidden states of so many numbers.
+/// What it takes of the model, and what it drafts.
+pub(in crate::generate) struct Drafts {
+    /// Layers of the model whose hidden states it takes; their number stands for the last norm.
+    pub(in crate::generate) taken: Vec<usize>,
+    /// Tokens by their number in it, where these are not all.
+    pub(in crate::generate) tokens: Option<Vec<TokenId>>,
+}
+
+/// What it takes of the model beside tokens: hidden states of so many numbers, of all that it takes some of.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     width: usize,
     /// It has no sequences: it attends to the model's own.
     assists: bool,
+    /// What is tapped of it where it goes on from that.
+    own: usize,
 }
 
 /// A model that drafts for another one.
@@ -43,6 +53,7 @@ pub(in crate::generate) struct Second {
     /// What it keeps goes back nowhere near: it runs ahead in copies.
     pub(in crate::generate) recurrent: bool,
     head: Option<Head>,
+    drafts: Drafts,
     usual: Usual,
     /// Steps that it has drafted for before a token of it was right.
     wrong: AtomicU32,
@@ -72,13 +83,17 @@ impl Second {
         info: StageInfo,
         arch: &ArchSpec,
         [context, rows, vocab_size]: [usize; 3],
-        ends: Vec<TokenId>,
+        (ends, drafts): (Vec<TokenId>, Drafts),
     ) -> Self {
         let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
-        let head = arch.ahead.map(|_| Head { width: arch.tapped_width(), assists: arch.is_assistant() });
+        let head = arch.ahead.map(|_| Head {
+            width: arch.row_width(),
+            assists: arch.is_assistant(),
+            own: arch.own_tap(),
+        });
         let (wrong, failed) = (AtomicU32::new(0), OnceLock::new());
-        Self { stages, info, context, rows, vocab_size, ends, recurrent, head, usual, wrong, failed }
+        Self { stages, info, context, rows, vocab_size, ends, recurrent, head, drafts, usual, wrong, failed }
     }
 
     /// Whether it takes hidden states of the model that it drafts for.
@@ -228,16 +243,34 @@ impl Draft {
         Self { shared, times, row: 0.0, at, segments, tokens, hidden, catches_up, replies }
     }
 
-    /// Notes the hidden states of a session's rows from this one on.
-    pub(in crate::generate) fn see(&self, beside: &mut Beside, start: usize, rows: &[f32]) {
-        let Some(Head { width, assists }) = self.shared.head.filter(|_| !beside.hopeless) else { return };
+    /// Layers of the model that are tapped for it.
+    pub(in crate::generate) fn taken(&self) -> &[usize] {
+        &self.shared.drafts.taken
+    }
+
+    /// Notes the hidden states of so many rows of a session from this one on, which are tapped behind layers.
+    pub(in crate::generate) fn see<'a>(
+        &self,
+        beside: &mut Beside,
+        (start, n): (usize, usize),
+        tap: impl Fn(usize) -> Option<&'a [f32]>,
+    ) {
+        let Some(Head { width, assists, .. }) = self.shared.head.filter(|_| !beside.hopeless) else { return };
+        let taken = self.taken();
+        let each = width / taken.len().max(1);
+        if n == 0 || taken.iter().any(|layer| tap(*layer).is_none_or(|rows| rows.len() < n * each)) {
+            return;
+        }
+        let row = |at: usize| {
+            let parts = taken.iter().filter_map(|layer| tap(*layer));
+            parts.flat_map(move |rows| &rows[at * each..(at + 1) * each])
+        };
         let Beside { from, hidden, .. } = beside;
         if assists {
             // There is nothing to go on from but the last one.
-            let before = (rows.len() / width).saturating_sub(1);
             hidden.clear();
-            hidden.extend_from_slice(&rows[before * width..]);
-            *from = start + before;
+            hidden.extend(row(n - 1));
+            *from = start + n - 1;
             return;
         }
         let end = *from + hidden.len() / width;
@@ -247,12 +280,12 @@ impl Draft {
             *from = start;
         }
         // Some may have been computed again.
-        let seen = end.saturating_sub(start) * width;
-        hidden.extend_from_slice(rows.get(seen..).unwrap_or_default());
+        let seen = end.saturating_sub(start);
+        (seen..n).for_each(|at| hidden.extend(row(at)));
     }
 
     /// Which rows of a session's are tapped for it, of `all` in a step of which the first `rows` are sure.
-    pub(in crate::generate) fn taps(&self, rows: usize, all: usize) -> Range<usize> {
+    pub(in crate::generate) fn tapped(&self, rows: usize, all: usize) -> Range<usize> {
         let assists = self.shared.head.is_some_and(|head| head.assists);
         if assists { rows.saturating_sub(1)..all } else { 0..all }
     }
@@ -460,14 +493,19 @@ impl Draft {
 
     /// Takes the likeliest tokens of the last step; whether there is another step, which it makes ready.
     fn choose(&mut self) -> Result<bool> {
-        let Second { stages, vocab_size, ends, recurrent, head, .. } = &*self.shared;
+        let Second { stages, vocab_size, ends, recurrent, head, drafts, .. } = &*self.shared;
         self.segments.clear();
         self.tokens.clear();
         self.hidden.clear();
         for at in &mut self.at {
             let Some(segment) = at.segment.take() else { continue };
             let none = || Error::new(ErrorKind::Internal, "the draft model gave no logits");
-            let token = likeliest(&self.replies[0], segment).ok_or_else(none)?;
+            let found = likeliest(&self.replies[0], segment);
+            let token = match &drafts.tokens {
+                Some(tokens) => found.and_then(|own| tokens.get(own.0 as usize).copied()),
+                None => found,
+            };
+            let token = token.ok_or_else(none)?;
             if token.0 as usize >= *vocab_size {
                 continue;
             }
@@ -486,9 +524,9 @@ impl Draft {
                 at.seq = copy;
             }
             let mut next = Segment::new(at.seq, at.len, 1).want_last(Logits::Top(1));
-            if head.is_some() {
+            if let Some(head) = head {
                 let none = || Error::new(ErrorKind::Internal, "a head gave no hidden states");
-                self.hidden.extend_from_slice(self.replies[0].tap(segment, stages.norm()).ok_or_else(none)?);
+                self.hidden.extend_from_slice(self.replies[0].tap(segment, head.own).ok_or_else(none)?);
                 next = next.tap(0..1);
             }
             at.segment = Some(self.segments.len());
@@ -501,9 +539,9 @@ impl Draft {
 
     fn step(&mut self, cancel: &CancelToken) -> Result<()> {
         let batch = Batch::new(&self.segments, &self.tokens);
-        let norm = [self.shared.stages.norm()];
-        let batch = match self.shared.head {
-            Some(_) => batch.hidden(&self.hidden).taps(&norm),
+        let own = self.shared.head.map(|head| [head.own]);
+        let batch = match &own {
+            Some(own) => batch.hidden(&self.hidden).taps(own),
             None => batch,
         };
         self.shared.stages.forward(&batch, &mut self.replies, &StepCx::new(cancel))

@@ -481,7 +481,7 @@ impl Worker {
                 None => false,
             };
             let segment = match self.draft.as_ref().filter(|_| taps) {
-                Some(draft) => segment.tap(draft.taps(*rows, all)),
+                Some(draft) => segment.tap(draft.tapped(*rows, all)),
                 None => segment,
             };
             self.segments.push(match job.ask.wants() {
@@ -496,9 +496,11 @@ impl Worker {
         // Who was cancelled before the step had this token has not cancelled it.
         chosen.iter().try_for_each(|part| self.running[part.at].job.cancel.check())?;
         let (batch, cx) = (Batch::new(&self.segments, &self.tokens), StepCx::new(&self.step));
-        let taps = [self.stages.norm()];
         let is_tapped = self.segments.iter().any(|segment| !segment.tapped.is_empty());
-        let batch = if is_tapped { batch.taps(&taps) } else { batch };
+        let batch = match self.draft.as_ref().filter(|_| is_tapped) {
+            Some(draft) => batch.taps(draft.taken()),
+            None => batch,
+        };
         self.stages.forward(&batch, &mut self.replies, &cx)
     }
 
@@ -518,13 +520,10 @@ impl Worker {
             held.extend_from_slice(&history[start..start + rows]);
             *again = 0;
             let seen = |beside: &mut Beside, replies: &[Reply; 2], rows: usize| {
-                let tapped = &self.segments[segment].tapped;
-                if let (Some(draft), Some(hidden)) =
-                    (&self.draft, replies[0].tap(segment, self.stages.norm()))
-                    && !tapped.is_empty()
-                {
-                    let (width, n) = (hidden.len() / tapped.len(), rows - tapped.start);
-                    draft.see(beside, start + tapped.start, &hidden[..n * width]);
+                if let Some(draft) = &self.draft {
+                    let first = self.segments[segment].tapped.start;
+                    let tap = |layer| replies[0].tap(segment, layer);
+                    draft.see(beside, (start + first, rows - first), tap);
                 }
             };
             if logits == Logits::None {

@@ -19,27 +19,27 @@ const LEAST_GAIN: f64 = 1.05;
 fn of_this_library(problem: &Problem<'_>) -> Speculation {
     let what = "what followed when the text read the same is computed ahead where that pays, as is measured meanwhile";
     let runtime = problem.card.runtime.as_ref();
-    let smaller =
-        runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftSimple));
-    let heads = runtime.is_some_and(heads);
-    // A server drafts with the head that the file has.
-    let served = runtime.is_some_and(|runtime| runtime.served_spec_type == Some(ServedSpecType::DraftMtp));
-    let beside = match runtime.is_some_and(drafts) {
-        _ if problem.inventory.mtp > 0 || served => {
-            "; the checkpoint's head for tokens ahead is loaded where the option mtp asks for it, which is not counted"
-        }
-        _ if heads => {
-            "; the card's head for tokens ahead is loaded where the option draft_model names its file, which is not counted"
+    let served = runtime.and_then(|runtime| runtime.served_spec_type);
+    let own = "the checkpoint's head for tokens ahead is loaded where the option mtp asks for it";
+    let named = match served {
+        // A server drafts with the head that the file has.
+        Some(ServedSpecType::DraftMtp) => Some(own),
+        _ if problem.inventory.mtp > 0 => Some(own),
+        _ if runtime.is_some_and(heads) => {
+            Some("the card's head for tokens ahead is loaded where the option draft_model names its file")
         }
         _ if runtime.is_some_and(|runtime| runtime.assistant_model_repo.is_some()) => {
-            "; the card's assistant is loaded where the option draft_model names it, which is not counted"
+            Some("the card's assistant is loaded where the option draft_model names it")
         }
-        _ if smaller => {
-            "; the card's draft model is loaded where the option draft_model names it, which is not counted"
+        Some(ServedSpecType::DraftSimple) => {
+            Some("the card's draft model is loaded where the option draft_model names it")
         }
-        true => "; what drafts by the card is not loaded",
-        false => "",
+        Some(ServedSpecType::DraftEagle3) => {
+            Some("the card's EAGLE head is loaded where the option draft_model names it")
+        }
+        Some(ServedSpecType::Ngram | ServedSpecType::None) | None => None,
     };
+    let beside = named.map(|named| format!("; {named}, which is not counted")).unwrap_or_default();
     Speculation { on: true, reason: format!("{what}{beside}") }
 }
 

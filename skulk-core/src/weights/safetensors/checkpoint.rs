@@ -280,4 +280,34 @@ impl Checkpoint for HfCheckpoint {
         let biases = if info.dtype.is_affine() { next()? } else { None };
         Ok(region.with_groups(scales, biases))
     }
+
+    fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>> {
+        let Some((file, tensor)) = self.unreadable.get(name) else { return Ok(None) };
+        let wrong = |kind, message: String| {
+            let error = Error::new(kind, message).with("file", self.path.display()).with("tensor", name);
+            Err(error.with_hint("the file is broken or another model's: fetch it again"))
+        };
+        if tensor.shape != [len] {
+            let message = format!("expected {len} integers in a row, found shape {:?}", tensor.shape);
+            return wrong(ErrorKind::TensorShape, message);
+        }
+        let file = self.files.get(*file).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
+        })?;
+        let bytes = file.read_part(tensor.offset, tensor.len)?;
+        match &*tensor.dtype {
+            "I64" => {
+                let (numbers, _) = bytes.as_chunks();
+                Ok(Some(numbers.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()))
+            }
+            "I32" => {
+                let (numbers, _) = bytes.as_chunks();
+                Ok(Some(numbers.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect()))
+            }
+            found => wrong(
+                ErrorKind::DTypeUnsupported,
+                format!("expected integers of type I64 or I32, found {found}"),
+            ),
+        }
+    }
 }

@@ -1,0 +1,145 @@
+//! EAGLE-3 heads against a reference made with speculators in float32: drafts token by token, logits, and hidden states.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use skulk::arch::{ArchSpec, AheadSpec};
+use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
+use skulk::{Batch, CancelToken, ErrorKind, KvType, SeqId, Shard, TokenId, open_checkpoint};
+
+use super::reference::F32_CACHE;
+use super::stages::{Setup, Stages, argmax, assert_near};
+use crate::fixtures::{chosen, ids, json, path, root};
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+fn beside() -> std::path::PathBuf {
+    root().join("tests/fixtures/ahead/llama_eagle3")
+}
+
+/// Rows of a head; gives the last one's logits, and what its layer gives of it.
+fn draft(head: &dyn Shard, start: usize, tokens: &[TokenId], hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let (n, cancel) = (tokens.len(), CancelToken::new());
+    let segments = [Segment::new(SeqId(0), start, n).want_last(Logits::All).tap(n - 1..n)];
+    let batch = Batch::new(&segments, tokens).hidden(hidden).taps(&[0]);
+    let mut reply = Reply::new();
+    head.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+    (reply.logits(0).data.to_vec(), reply.tap(0, 0).unwrap().to_vec())
+}
+
+/// Loads the head beside a model's last stage.
+fn load(stages: &Stages) -> Box<dyn Shard> {
+    let (checkpoint, model) = (open_checkpoint(beside()).unwrap(), open_checkpoint(path("llama")).unwrap());
+    let spec = stages.arch.eagle_in(&*checkpoint).unwrap().expect("an EAGLE head");
+    let spec = ShardSpec::new(Arc::new(spec), 0..1, 1024, 512, KvType::F32).unwrap();
+    let (cancel, last) = (CancelToken::new(), stages.shards.last().unwrap());
+    let head = last.load_ahead(&spec, &*checkpoint, &*model, &LoadCx::new(&cancel, &|| ())).unwrap();
+    head.open(SeqId(0), &[]).unwrap();
+    head
+}
+
+#[test]
+fn eagle_heads_draft_what_the_reference_does() {
+    let reference = json(&beside().join("reference_eagle3.json"));
+    let further = open_checkpoint(beside()).unwrap().integers("d2t", 1000).unwrap().unwrap();
+    let token = |logits: &[f32]| {
+        let own = argmax(logits).0;
+        TokenId(own + further[own as usize] as u32)
+    };
+    let examples: Vec<_> = reference["examples"].as_array().unwrap().iter().enumerate().collect();
+    let few = if super::is_emulated() { 1 } else { 4 };
+    for (at, example) in chosen(few, examples) {
+        // What it takes comes from one stage or from two.
+        let cuts = if at % 2 == 0 { vec![] } else { vec![2] };
+        let setup = Setup { cuts, kv: KvType::F32.into(), ..Setup::default() };
+        let stages = Stages::load(&path("llama"), &setup).unwrap();
+        let head = load(&stages);
+        let Some(AheadSpec::Eagle { layers, .. }) = head.spec().arch.ahead else { panic!("an EAGLE head") };
+        assert_eq!(layers, [1, 2, 3]);
+
+        let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
+        let segments = [Segment::new(stages.open(0), 0, text.len()).tap(0..text.len())];
+        let cancel = CancelToken::new();
+        let mut replies: Vec<Reply> = Vec::new();
+        for shard in &stages.shards {
+            let batch = Batch::new(&segments, &text).taps(&layers);
+            let batch = replies.last().map_or(batch, |before| batch.hidden(before.hidden().data()));
+            let mut reply = Reply::new();
+            shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+            replies.push(reply);
+        }
+        let width = stages.arch.hidden_size;
+        let taps = layers.map(|layer| replies.iter().find_map(|reply| reply.tap(0, layer)).unwrap());
+        let rows = |range: std::ops::Range<usize>| -> Vec<f32> {
+            range.flat_map(|row| taps.iter().flat_map(move |tap| &tap[row * width..(row + 1) * width])).copied().collect()
+        };
+        let first = example["first_t"].as_u64().unwrap() as usize;
+        let told: [_; 3] = ["draft1", "draft2", "draft3"].map(|name| ids(&example[name]));
+        let mut known = 0;
+        for at in 0..told[0].len() - 1 {
+            let row = first + at;
+            let found = draft(&*head, known, &text[known + 1..row + 2], &rows(known..row + 1));
+            known = row + 1;
+            let mut found = vec![found];
+            assert_eq!(token(&found[0].0), told[0][at], "row {row}");
+            for depth in 1..3 {
+                let next = draft(&*head, row + depth, &[told[depth - 1][at]], &found[depth - 1].1);
+                assert_eq!(token(&next.0), told[depth][at], "{depth} behind row {row}");
+                found.push(next);
+            }
+            if at > 0 {
+                continue;
+            }
+            let state = &example["at_first_t"];
+            for (tap, told) in taps.iter().zip(state["aux_first8"].as_array().unwrap()) {
+                assert_near(&tap[row * width..][..8], &floats(told), F32_CACHE, "hidden");
+            }
+            let given = ["layer_out_first8", "draft2_layer_out_first8", "draft3_layer_out_first8"];
+            let logits = ["draft1_top20", "draft2_top20", "draft3_top20"];
+            for ((found, given), logits) in found.iter().zip(given).zip(logits) {
+                assert_near(&found.1[..8], &floats(&state[given]), F32_CACHE, given);
+                let told: Vec<_> = state[logits].as_array().unwrap().iter().map(floats).collect();
+                let own = |pair: &Vec<f32>| {
+                    let own = further.iter().zip(0..).position(|(by, own)| own + by == pair[0] as i64);
+                    found.0[own.unwrap()]
+                };
+                let found: Vec<_> = told.iter().map(own).collect();
+                let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
+                assert_near(&found, &told, F32_CACHE, logits);
+            }
+        }
+    }
+}
+
+/// What describes no head of this model, or batches that are none of a head's, are refused.
+#[test]
+fn what_no_eagle_head_computes_is_refused() {
+    let stages = Stages::load(&path("llama"), &Setup::default()).unwrap();
+    let head = load(&stages);
+    let (width, cancel) = (stages.arch.hidden_size, CancelToken::new());
+    let step = |rows: usize, hidden: usize, logits| {
+        let tokens = vec![TokenId(9); rows];
+        let segments = [Segment::new(SeqId(0), 0, rows).want_last(logits)];
+        let hidden = vec![0.5; hidden];
+        let batch = Batch::new(&segments, &tokens).hidden(&hidden);
+        head.forward(&batch, &mut Reply::new(), &StepCx::new(&cancel))
+    };
+    step(2, 6 * width, Logits::All).unwrap();
+    step(2, 2 * width, Logits::Top(1000)).unwrap();
+    for (rows, hidden, logits) in
+        [(2, 3 * width, Logits::All), (2, 6 * width - 1, Logits::All), (1, width, Logits::Top(1001))]
+    {
+        assert_eq!(step(rows, hidden, logits).err().unwrap().kind(), ErrorKind::InvalidArgument);
+    }
+    let checkpoint = open_checkpoint(beside()).unwrap();
+    assert!(stages.arch.assistant_in(&*checkpoint).unwrap().is_none());
+    assert!(stages.arch.eagle_in(&*open_checkpoint(path("llama")).unwrap()).unwrap().is_none());
+    let mut changed = stages.arch.eagle_in(&*checkpoint).unwrap().unwrap();
+    changed.layers.push(changed.layers[0].clone());
+    assert!(changed.check().is_err(), "a layer too many");
+    let mut model = ArchSpec::clone(&stages.arch);
+    model.layers.truncate(2);
+    assert_eq!(model.eagle_in(&*checkpoint).err().unwrap().kind(), ErrorKind::ConfigInvalid);
+}
