@@ -149,7 +149,7 @@ options! {
         /// The chat template, instead of those of the checkpoint.
         chat_template: String => options.chat_template = Some(chat_template),
         /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
-        /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
+        /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none of, are for as many sessions, beside `kv_memory`.
         /// Plans do not count it.
         draft_model: FilePath => options.draft_model = Some(draft_model.0),
         /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and of

@@ -1617,8 +1617,8 @@ export interface LoadOptions {
   /**
    * The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead (MTP)
    * in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last
-   * stage, with its options, a budget among them; its keys and values are for as many sessions, beside `kv_memory`.
-   * Plans do not count it.
+   * stage, with its options, a budget among them; keys and values of its own, which an assistant has none of, are for
+   * as many sessions, beside `kv_memory`. Plans do not count it.
    */
   draftModel?: string | null;
   /**

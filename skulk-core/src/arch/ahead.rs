@@ -99,10 +99,11 @@ impl ArchSpec {
         let borders = found.borders.unwrap_or([2, n / 2, n.saturating_sub(3)]);
         let ascending = borders[0] > 0 && borders.is_sorted_by(|a, b| a < b) && borders[2] <= n;
         if !ascending {
+            let told = if found.borders.is_some() { "found" } else { "by default these are" };
             let message = format!(
-                "expected three numbers of layers of {n}, each larger than the one before, found {borders:?}"
+                "expected hidden states behind three numbers of the {n} layers, each larger than the one before, {told} {borders:?}"
             );
-            return Err(named(invalid("layers that an EAGLE head takes hidden states of", message)));
+            return Err(named(invalid("eagle_aux_hidden_state_layer_ids", message)));
         }
         let layers = borders.map(|border| border - 1);
         let (hidden_size, normed) = (found.hidden_size, found.normed);
@@ -117,9 +118,14 @@ impl ArchSpec {
             }
         }
         own.check().map_err(named)?;
-        if !own_embedding && own.hidden_size != self.hidden_size {
-            let message = format!("expected embeddings of {} elements, found none", own.hidden_size);
-            return Err(named(invalid("embeddings of an EAGLE head", message)));
+        let uses_model = !own_embedding || head.is_none();
+        // By as many it would be told whether they are the model's or its own.
+        if uses_model && own.hidden_size != self.hidden_size || own.hidden_size == 3 * hidden_size {
+            let message = format!(
+                "expected {} elements as the model has, or embeddings and an output head of its own, and not three times as many, found {}",
+                self.hidden_size, own.hidden_size
+            );
+            return Err(named(invalid("hidden_size", message)));
         }
         Ok(Some(own))
     }
@@ -137,10 +143,12 @@ impl ArchSpec {
             let of = |attention: &AttentionSpec| [attention.n_kv_heads, attention.head_dim];
             let Some((source, lender)) = source.zip(lender).filter(|(_, lender)| of(lender) == of(attention))
             else {
+                let [heads, elements] = of(attention);
+                let found = lender.map(of).map_or("none".to_owned(), |[heads, elements]| {
+                    format!("those of {heads} heads of {elements}")
+                });
                 let message = format!(
-                    "expected keys and values of {:?} heads and elements, as layer {at} needs, found {:?}: the assistant is another model's",
-                    of(attention),
-                    lender.map(of)
+                    "expected keys and values of {heads} heads of {elements} elements, as layer {at} needs, found {found}: the assistant is another model's"
                 );
                 return Err(Error::new(ErrorKind::ConfigInvalid, message)
                     .with_hint("take the assistant that was published with this model"));

@@ -340,11 +340,12 @@ impl<B: Backend> Shard for DecoderShard<B> {
             );
             return Err(Error::argument("spec", message).with_hint("describe what drafts by its model"));
         }
-        let spec = match spec.arch.is_assistant() {
+        let own = match spec.arch.is_assistant() {
             true => assistant::within(spec, decoder.spec())?,
             false => spec.clone(),
         };
-        let ends = decoder.ends(&spec.arch, model, self.memory, cx)?;
+        // The model's layers are counted from its first one.
+        let (ends, spec) = (decoder.ends(&spec.arch, model, self.memory, cx)?, own);
         let blocks = Split::new(&spec, Arc::clone(decoder.experts.work()));
         let (backend, assists) = (Arc::clone(&decoder.backend), spec.arch.is_assistant());
         let loaded = Decoder::load(backend, blocks, spec, drafts, self.memory, (Some(ends), cx))?;

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use skulk::{
-    ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Prompt, Sampling, Speculate, Timings, TokenId,
-};
+use skulk::{ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Speculate, Timings, TokenId};
 
 use crate::fixtures::{self, ids, root};
-use crate::generate::common::{OPENING, fresh, greedy, on, one_thread, path, reference_prompt};
+use crate::generate::common::{OPENING, fresh, greedy, one_thread, path, reference_prompt};
+use crate::generate::drafted::{no_batch_changes, no_text_changes};
 use crate::generate::wrapped::Wrapped;
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
@@ -103,62 +102,16 @@ fn heads_by_speculators_draft() {
     assert!(output.finish.timings.accepted_tokens < told.1, "{told:?}, {:?}", output.finish.timings);
 }
 
-fn ways() -> Vec<GenerateOptions> {
-    let drawn = |seed| Sampling::default().temperature(0.9).seed(seed);
-    vec![
-        greedy(48),
-        greedy(48).sampling(drawn(1).top_k(9)),
-        greedy(48).sampling(drawn(2).top_p(0.9)).logprobs(2),
-        greedy(48).sampling(Sampling::default().repetition_penalty(1.3)).ignore_eos(false),
-    ]
-}
-
-/// Greedy or drawn, in one stage or more, with keys of any type, in turns of a conversation, with all drafters or one.
+/// In one stage or more, with keys of any type.
 #[test]
 fn no_eagle_head_changes_a_text() {
-    let mut accepted = 0;
-    for (at, options) in ways().into_iter().enumerate() {
-        let kv = [KvType::F16, KvType::F32, KvType::Q8_0, KvType::Q4_0][at];
-        let model = model(one_thread().stages(1 + at % 3).prefill_chunk([256, 16, 1, 64][at]).kv(kv));
-        let prompt: Vec<_> = reference_prompt(NAME, at % 3).into_iter().cycle().take(70 + 29 * at).collect();
-        let plain = options.clone().speculate(Speculate::Off);
-        let expected = fresh(&model, prompt.clone(), &plain);
-        for ahead in [
-            options.clone(),
-            options.clone().speculate(Speculate::DraftModel),
-            options.clone().speculate(Speculate::DraftModel).draft_tokens([1, 4, 15, 2][at]),
-            options.clone().draft_tokens(3),
-        ] {
-            let output = fresh(&model, prompt.clone(), &ahead);
-            assert_eq!((output.ids, output.text), (expected.ids.clone(), expected.text.clone()), "{ahead:?}");
-            assert!(output.finish.warnings.is_empty(), "{:?}", output.finish.warnings);
-            accepted += output.finish.timings.accepted_tokens;
-            let session = model.session().unwrap();
-            on(&session, prompt.clone(), &ahead);
-            let more = session.generate(Prompt::Append(" and then".into()), ahead.clone()).unwrap();
-            let expected = fresh(&model, more.prompt_ids().to_vec(), &plain);
-            assert_eq!({ more }.output().unwrap().ids, expected.ids, "{ahead:?}");
-        }
-    }
-    assert!(accepted > 100, "{accepted}");
+    let kv = [KvType::F16, KvType::F32, KvType::Q8_0, KvType::Q4_0];
+    no_text_changes(NAME, |at, load| model(load.stages(1 + at % 3).kv(kv[at])));
 }
 
 #[test]
 fn a_batch_is_drafted_by_an_eagle_head() {
-    let model = model(one_thread().sessions(4).prefill_chunk(32));
-    let prompts: Vec<Vec<_>> = (0..6)
-        .map(|at| reference_prompt(NAME, at % 3).into_iter().cycle().take(20 + 31 * at).collect())
-        .collect();
-    let off = greedy(40).speculate(Speculate::Off);
-    let alone: Vec<_> = prompts.iter().map(|prompt| fresh(&model, prompt.clone(), &off).ids).collect();
-    let (all, one) = (greedy(40), drafted(40));
-    for ahead in
-        [all.clone(), all.draft_tokens(2), one.clone(), one.clone().draft_tokens(1), one.draft_tokens(9)]
-    {
-        let prompts: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
-        let outputs = model.generate_batch(prompts, &ahead).into_iter();
-        assert_eq!(outputs.map(|output| output.unwrap().ids).collect::<Vec<_>>(), alone, "{ahead:?}");
-    }
+    no_batch_changes(NAME, &model(one_thread().sessions(4).prefill_chunk(32)));
 }
 
 /// What a head lacks, or has in another shape, and what its configuration says that cannot be, is an error by name.
@@ -196,7 +149,7 @@ fn broken_eagle_heads_are_errors() {
     let mut checkpoint = Checkpoint::read(&beside());
     let mut further = Tensor::of_f32(&[1000], &[0.0; 1000]);
     std::mem::swap(checkpoint.weights.get_mut("d2t").unwrap(), &mut further);
-    assert_eq!(open(checkpoint).kind(), ErrorKind::TensorMissing, "floats are no integers");
+    assert_eq!(open(checkpoint).kind(), ErrorKind::DTypeUnsupported, "floats are no integers");
     for (change, kind) in [
         (json!({"draft_vocab_size": 999}), ErrorKind::TensorShape),
         (json!({"draft_vocab_size": 0}), ErrorKind::ConfigInvalid),
@@ -221,6 +174,23 @@ fn broken_eagle_heads_are_errors() {
         let error = open(checkpoint);
         assert_eq!(error.kind(), kind, "{change}: {error}");
     }
+    // Embeddings of another width, with the model's output head.
+    let mut checkpoint = Checkpoint::read(&beside());
+    checkpoint.weights.remove("lm_head.weight");
+    let table = Tensor::of_f32(&[2048, 128], &vec![0.0; 2048 * 128]);
+    checkpoint.weights.insert("embed_tokens.weight".into(), table);
+    checkpoint.config["hidden_size"] = json!(128);
+    checkpoint.config["target_hidden_size"] = json!(256);
+    assert_eq!(open(checkpoint).kind(), ErrorKind::ConfigInvalid);
+    // Numbers that are none are found while it drafts, and the text goes on.
+    let mut checkpoint = Checkpoint::read(&beside());
+    checkpoint.weights.get_mut("norm.weight").unwrap().bytes.fill(0xff);
+    let broken = model_with(checkpoint.written().path(), one_thread());
+    let prompt = reference_prompt(NAME, 0);
+    let output = fresh(&broken, prompt.clone(), &drafted(20).draft_tokens(2));
+    assert_eq!(output.ids, fresh(&broken, prompt, &greedy(20).speculate(Speculate::Off)).ids);
+    let [warning] = &output.finish.warnings[..] else { panic!("{:?}", output.finish) };
+    assert!(warning.contains("the likeliest") && !warning.contains("internal"), "{warning}");
     // Of another model, and where an engine knows none.
     let error = Model::open(path("stories260K"), &one_thread().draft_model(beside())).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::ConfigInvalid, "{error}");

@@ -1,13 +1,12 @@
 //! Do heads for tokens ahead draft as they were trained to, and is the text the same?
 
-use skulk::{
-    ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Prompt, Sampling, Speculate, Timings, TokenId,
-};
+use skulk::{ErrorKind, LoadOptions, Model, ModelCard, Speculate, Timings, TokenId};
 
 use skulk::card::{MtpConcatOrder, MtpNormConvention};
 
 use crate::fixtures::{ids, json, root};
-use crate::generate::common::{OPENING, fresh, greedy, on, one_thread, path, reference_prompt};
+use crate::generate::common::{OPENING, fresh, greedy, one_thread, path, reference_prompt};
+use crate::generate::drafted::{no_batch_changes, no_text_changes};
 use crate::generate::wrapped::Wrapped;
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
@@ -58,62 +57,15 @@ fn drafts_are_the_reference_s() {
     }
 }
 
-fn ways() -> Vec<GenerateOptions> {
-    let drawn = |seed| Sampling::default().temperature(0.9).seed(seed);
-    vec![
-        greedy(48),
-        greedy(48).sampling(drawn(1).top_k(9)),
-        greedy(48).sampling(drawn(2).top_p(0.9)).logprobs(2),
-        greedy(48).sampling(Sampling::default().repetition_penalty(1.3)).ignore_eos(false),
-    ]
-}
-
-/// Greedy or drawn, in one stage or more, in turns of a conversation, with all drafters or one.
+/// In one stage or more.
 #[test]
 fn no_head_changes_a_text() {
-    let mut accepted = 0;
-    for (at, options) in ways().into_iter().enumerate() {
-        let model = model(one_thread().stages(1 + at % 3).prefill_chunk([256, 16, 1, 64][at]));
-        let prompt: Vec<_> = reference_prompt(NAME, at % 3).into_iter().cycle().take(70 + 29 * at).collect();
-        let plain = options.clone().speculate(Speculate::Off);
-        let expected = fresh(&model, prompt.clone(), &plain);
-        for ahead in [
-            options.clone(),
-            options.clone().speculate(Speculate::DraftModel),
-            options.clone().speculate(Speculate::DraftModel).draft_tokens([1, 4, 15, 2][at]),
-            options.clone().draft_tokens(3),
-        ] {
-            let output = fresh(&model, prompt.clone(), &ahead);
-            assert_eq!((output.ids, output.text), (expected.ids.clone(), expected.text.clone()), "{ahead:?}");
-            assert!(output.finish.warnings.is_empty());
-            accepted += output.finish.timings.accepted_tokens;
-            let session = model.session().unwrap();
-            on(&session, prompt.clone(), &ahead);
-            let more = session.generate(Prompt::Append(" and then".into()), ahead.clone()).unwrap();
-            let expected = fresh(&model, more.prompt_ids().to_vec(), &plain);
-            assert_eq!({ more }.output().unwrap().ids, expected.ids, "{ahead:?}");
-        }
-    }
-    assert!(accepted > 100, "{accepted}");
+    no_text_changes(NAME, |at, load| model(load.stages(1 + at % 3)));
 }
 
 #[test]
 fn a_batch_is_drafted_by_a_head() {
-    let model = model(one_thread().sessions(4).prefill_chunk(32));
-    let prompts: Vec<Vec<_>> = (0..6)
-        .map(|at| reference_prompt(NAME, at % 3).into_iter().cycle().take(20 + 31 * at).collect())
-        .collect();
-    let off = greedy(40).speculate(Speculate::Off);
-    let alone: Vec<_> = prompts.iter().map(|prompt| fresh(&model, prompt.clone(), &off).ids).collect();
-    let all = greedy(40);
-    let head = greedy(40).speculate(Speculate::DraftModel);
-    for ahead in
-        [all.clone(), all.draft_tokens(2), head.clone(), head.clone().draft_tokens(1), head.draft_tokens(9)]
-    {
-        let prompts: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
-        let outputs = model.generate_batch(prompts, &ahead).into_iter();
-        assert_eq!(outputs.map(|output| output.unwrap().ids).collect::<Vec<_>>(), alone, "{ahead:?}");
-    }
+    no_batch_changes(NAME, &model(one_thread().sessions(4).prefill_chunk(32)));
 }
 
 /// A prompt that begins like another one is taken from what is kept; a head goes on with what it has of it.

@@ -8,6 +8,7 @@ pub(crate) mod common;
 #[cfg(feature = "grammar")]
 mod constrained;
 mod contention;
+mod drafted;
 mod eagle;
 mod ending;
 mod events;

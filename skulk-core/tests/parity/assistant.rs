@@ -1,5 +1,6 @@
 //! Assistants against a reference made with transformers in float32: drafts token by token, logits, and hidden states.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use skulk::{Batch, CancelToken, ErrorKind, KvType, KvTypes, SeqId, Shard, TokenI
 use super::reference::F32_CACHE;
 use super::stages::{Setup, Stages, argmax, assert_near, keeps};
 use crate::fixtures::{chosen, ids, json, path, root};
+use crate::support::mlx_layout::{Checkpoint, Tensor};
 
 fn floats(value: &Value) -> Vec<f32> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
@@ -31,9 +33,13 @@ struct Assisted {
 
 impl Assisted {
     fn load(beside: &str, cuts: Vec<usize>, kv: KvTypes) -> Self {
-        let checkpoint = open_checkpoint(root().join("tests/fixtures/ahead").join(beside)).unwrap();
-        let model = open_checkpoint(path("gemma4")).unwrap();
-        let stages = Stages::load(&path("gemma4"), &Setup { cuts, kv, ..Setup::default() }).unwrap();
+        Self::of(&path("gemma4"), &root().join("tests/fixtures/ahead").join(beside), cuts, kv)
+    }
+
+    fn of(model: &Path, beside: &Path, cuts: Vec<usize>, kv: KvTypes) -> Self {
+        let (checkpoint, path) = (open_checkpoint(beside).unwrap(), model);
+        let model = open_checkpoint(path).unwrap();
+        let stages = Stages::load(path, &Setup { cuts, kv, ..Setup::default() }).unwrap();
         let spec = stages.arch.assistant_in(&*checkpoint).unwrap().expect("an assistant");
         let n = spec.n_layers();
         let spec = ShardSpec::new(Arc::new(spec), 0..n, 1024, 4, kv).unwrap();
@@ -145,6 +151,72 @@ fn assistants_draft_from_files_and_keys_of_fewer_bits() {
         let least = if kv == KvType::Q4_0 { 85 } else { 94 };
         assert!(100 * same >= least * all, "{beside}, {kv:?}: {same} of {all}");
     }
+}
+
+/// A model whose layers share no keys and values, so that in few bits their norms share what they scale elements by, gives an
+/// assistant the same in one stage and in two: those of its own layers.
+#[test]
+fn queries_are_divided_as_the_model_s_own_layers_are() {
+    let kv = KvType::Q8_0;
+    if !keeps(super::ENGINE, kv.into()) {
+        return;
+    }
+    let mut written = Checkpoint::read(&path("gemma4"));
+    written.config["num_kv_shared_layers"] = 0.into();
+    for (to, from) in [(4, 3), (5, 2)] {
+        for word in ["k_proj", "v_proj", "k_norm"] {
+            let name = |layer: usize| format!("model.layers.{layer}.self_attn.{word}.weight");
+            let tensor = written.weights[&name(from)].clone();
+            written.weights.insert(name(to), tensor);
+        }
+        for word in ["gate_proj", "up_proj", "down_proj"] {
+            let tensor = written.weights.get_mut(&format!("model.layers.{to}.mlp.{word}.weight")).unwrap();
+            let values = tensor.values();
+            let columns = tensor.shape[1];
+            // The first half of what is twice as wide where layers share.
+            *tensor = match word {
+                "down_proj" => {
+                    let half: Vec<_> = values.chunks(columns).flat_map(|row| &row[..columns / 2]).copied().collect();
+                    Tensor::of_f32(&[tensor.shape[0], columns / 2], &half)
+                }
+                _ => Tensor::of_f32(&[tensor.shape[0] / 2, columns], &values[..values.len() / 2]),
+            };
+        }
+    }
+    // What keys grow by, queries shrink by.
+    for layer in [4, 5] {
+        let name = |word: &str| format!("model.layers.{layer}.self_attn.{word}.weight");
+        for (word, grows) in [("k_norm", true), ("q_norm", false)] {
+            let tensor = written.weights.get_mut(&name(word)).unwrap();
+            *tensor = Tensor::of_f32(&tensor.shape.clone(), &rescaled(&tensor.values(), grows));
+        }
+    }
+    let folder = written.written();
+    let mut beside = Checkpoint::read(&root().join("tests/fixtures/ahead/gemma4_assistant"));
+    for layer in 0..4 {
+        let tensor = beside.weights.get_mut(&format!("model.layers.{layer}.self_attn.q_norm.weight")).unwrap();
+        *tensor = Tensor::of_f32(&tensor.shape.clone(), &rescaled(&tensor.values(), false));
+    }
+    let beside = beside.written();
+    let tokens: Vec<_> = (0..40).map(|at| TokenId(300 + 7 * at)).collect();
+    let drafts: Vec<_> = [(kv, vec![]), (kv, vec![3]), (KvType::F32, vec![])]
+        .into_iter()
+        .map(|(kv, cuts)| {
+            let mut model = Assisted::of(folder.path(), beside.path(), cuts, kv.into());
+            model.go_on(&tokens, 0);
+            model.draft(TokenId(400), &model.hidden).0
+        })
+        .collect();
+    assert_near(&drafts[1], &drafts[0], F32_CACHE, "two stages");
+    // As near to floats as eight bits are.
+    assert_near(&drafts[0], &drafts[2], 0.05, "eight bits");
+}
+
+/// Norms of heads whose elements are scaled by powers of two, both that are rotated together alike.
+fn rescaled(norm: &[f32], grows: bool) -> Vec<f32> {
+    let half = norm.len() / 2;
+    let by = |at: usize| [-4, -2, 0, 2, 4][at % half * 7 % 5] * if grows { 1 } else { -1 };
+    norm.iter().enumerate().map(|(at, x)| x * 2f32.powi(by(at))).collect()
 }
 
 /// Batches that are none of an assistant's, and assistants of other models, are refused.

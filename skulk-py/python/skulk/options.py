@@ -96,8 +96,8 @@ class LoadOptions(TypedDict, total=False):
     - ``chat_template``: The chat template, instead of those of the checkpoint.
     - ``draft_model``: The path of what drafts tokens: a smaller model with the same vocabulary, this model's head
       for tokens ahead (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole
-      on the engine of the last stage, with its options, a budget among them; its keys and values are for as many
-      sessions, beside ``kv_memory``. Plans do not count it.
+      on the engine of the last stage, with its options, a budget among them; keys and values of its own, which an
+      assistant has none of, are for as many sessions, beside ``kv_memory``. Plans do not count it.
     - ``mtp``: Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a
       layer more, and of that layer's keys and values for as many sessions, which plans do not count: by default it
       drafts where neither a ``draft_model`` does nor memory was planned, and where it can be loaded, as the model's

@@ -2821,8 +2821,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var chatTemplate: String?
     /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
     /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of
-    /// the last stage, with its options, a budget among them; its keys and values are for as many sessions, beside
-    /// `kv_memory`. Plans do not count it.
+    /// the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none
+    /// of, are for as many sessions, beside `kv_memory`. Plans do not count it.
     public var draftModel: String?
     /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and
     /// of that layer's keys and values for as many sessions, which plans do not count: by default it drafts where

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::{FIRST_OF_MODEL, MOST, Times};
-use crate::arch::ArchSpec;
+use crate::arch::{AheadSpec, ArchSpec};
 use crate::cancel::CancelToken;
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -38,6 +38,8 @@ struct Head {
     assists: bool,
     /// What is tapped of it where it goes on from that.
     own: usize,
+    /// Files may mean it otherwise than they are taken.
+    may_err: bool,
 }
 
 /// A model that drafts for another one.
@@ -87,10 +89,11 @@ impl Second {
     ) -> Self {
         let recurrent = arch.has_states();
         let usual = Usual(AtomicU32::new((FIRST_OF_MODEL as f32).to_bits()));
-        let head = arch.ahead.map(|_| Head {
+        let head = arch.ahead.map(|ahead| Head {
             width: arch.row_width(),
             assists: arch.is_assistant(),
             own: arch.own_tap(),
+            may_err: matches!(ahead, AheadSpec::Head { .. }),
         });
         let (wrong, failed) = (AtomicU32::new(0), OnceLock::new());
         Self { stages, info, context, rows, vocab_size, ends, recurrent, head, drafts, usual, wrong, failed }
@@ -138,10 +141,10 @@ impl Second {
         }
     }
 
-    /// `Ok` unless it is a head of which nothing was right, ever.
+    /// `Ok` unless it is a head whose conventions may be others, and of which nothing was right, ever.
     pub(in crate::generate) fn check_use(&self) -> Result<()> {
         let wrong = self.wrong.load(Ordering::Relaxed);
-        if self.head.is_none() || !(WRONG..NEVER).contains(&wrong) {
+        if !self.head.is_some_and(|head| head.may_err) || !(WRONG..NEVER).contains(&wrong) {
             return Ok(());
         }
         let message = format!("in none of its first {wrong} steps a token was right");
@@ -499,7 +502,10 @@ impl Draft {
         self.hidden.clear();
         for at in &mut self.at {
             let Some(segment) = at.segment.take() else { continue };
-            let none = || Error::new(ErrorKind::Internal, "the draft model gave no logits");
+            let none = || {
+                Error::new(ErrorKind::EngineFailed, "no token of the draft model's is the likeliest")
+                    .with_hint("its file is broken or another model's: fetch it again")
+            };
             let found = likeliest(&self.replies[0], segment);
             let token = match &drafts.tokens {
                 Some(tokens) => found.and_then(|own| tokens.get(own.0 as usize).copied()),

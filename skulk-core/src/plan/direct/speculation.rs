@@ -28,16 +28,16 @@ fn of_this_library(problem: &Problem<'_>) -> Speculation {
         _ if runtime.is_some_and(heads) => {
             Some("the card's head for tokens ahead is loaded where the option draft_model names its file")
         }
-        _ if runtime.is_some_and(|runtime| runtime.assistant_model_repo.is_some()) => {
-            Some("the card's assistant is loaded where the option draft_model names it")
-        }
         Some(ServedSpecType::DraftSimple) => {
             Some("the card's draft model is loaded where the option draft_model names it")
         }
         Some(ServedSpecType::DraftEagle3) => {
             Some("the card's EAGLE head is loaded where the option draft_model names it")
         }
-        Some(ServedSpecType::Ngram | ServedSpecType::None) | None => None,
+        _ if runtime.is_some_and(|runtime| runtime.assistant_model_repo.is_some()) => {
+            Some("the card's assistant is loaded where the option draft_model names it")
+        }
+        _ => None,
     };
     let beside = named.map(|named| format!("; {named}, which is not counted")).unwrap_or_default();
     Speculation { on: true, reason: format!("{what}{beside}") }

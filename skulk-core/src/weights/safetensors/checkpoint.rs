@@ -282,10 +282,15 @@ impl Checkpoint for HfCheckpoint {
     }
 
     fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>> {
-        let Some((file, tensor)) = self.unreadable.get(name) else { return Ok(None) };
         let wrong = |kind, message: String| {
             let error = Error::new(kind, message).with("file", self.path.display()).with("tensor", name);
             Err(error.with_hint("the file is broken or another model's: fetch it again"))
+        };
+        let integers = |found: &str| {
+            wrong(ErrorKind::DTypeUnsupported, format!("expected integers of type I64 or I32, found {found}"))
+        };
+        let Some((file, tensor)) = self.unreadable.get(name) else {
+            return self.tensor(name).map_or(Ok(None), |info| integers(info.dtype.label()));
         };
         if tensor.shape != [len] {
             let message = format!("expected {len} integers in a row, found shape {:?}", tensor.shape);
@@ -304,10 +309,7 @@ impl Checkpoint for HfCheckpoint {
                 let (numbers, _) = bytes.as_chunks();
                 Ok(Some(numbers.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect()))
             }
-            found => wrong(
-                ErrorKind::DTypeUnsupported,
-                format!("expected integers of type I64 or I32, found {found}"),
-            ),
+            found => integers(found),
         }
     }
 }

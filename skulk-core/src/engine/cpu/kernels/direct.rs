@@ -101,7 +101,22 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     product: &Product,
     tiles: Range<usize>,
 ) {
-    let rows = if ONE { 1 } else { product.rows.min(MOST) };
+    match product.rows {
+        _ if ONE => multiply_rows::<S, F, EXACT, N, 1>(product, tiles),
+        2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
+        3 if S::FEW => multiply_rows::<S, F, EXACT, N, 3>(product, tiles),
+        4 if S::FEW => multiply_rows::<S, F, EXACT, N, 4>(product, tiles),
+        _ => multiply_rows::<S, F, EXACT, N, 0>(product, tiles),
+    }
+}
+
+/// The same of `ROWS` rows, whose sums stay in registers; 0: of any number.
+#[inline(always)]
+unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, const ROWS: usize>(
+    product: &Product,
+    tiles: Range<usize>,
+) {
+    let rows = if ROWS > 0 { ROWS } else { product.rows.min(MOST) };
     let mut scales = no_scales::<S>();
     Ahead::first::<S, F>(product, &tiles);
     for tile in tiles {
@@ -124,6 +139,10 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
                     let own = Block { weights, scale, min };
                     let mut place = Place { x: &product.x, at: block + j, distance: product.x_blocks };
                     let mut row = 0;
+                    if ROWS > 0 {
+                        add_block::<S, F, EXACT, ROWS>(&own, place, &mut *sums.as_mut_ptr().cast());
+                        row = ROWS;
+                    }
                     while N > 1 && row + N <= rows {
                         add_block::<S, F, EXACT, N>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
                         place.at += N * place.distance;

@@ -139,7 +139,7 @@ impl Worker {
     /// Notes that the second model drafts no more.
     pub(super) fn lose_draft(&mut self, error: &Error) {
         let Some(second) = &self.second else { return };
-        second.fail(error.to_string());
+        second.fail(error.message().to_owned());
         let warning = format!("the draft model failed and drafts no more: {error}");
         for running in &mut self.running {
             running.beside = Beside::default();
