@@ -51,6 +51,23 @@ test("a head for tokens ahead changes no text", async () => {
   await assert.rejects(skulk.Model.load(`${FIXTURES}/llama`, { mtp: true }), failure("InvalidArgument"));
 });
 
+test("assistants and EAGLE heads change no text", async () => {
+  for (const [name, beside] of [
+    ["gemma4", "gemma4_assistant"],
+    ["llama", "llama_eagle3"],
+  ]) {
+    const draftModel = `${FIXTURES}/../ahead/${beside}`;
+    const model = await skulk.Model.load(`${FIXTURES}/${name}`, { draftModel, threads: 1 });
+    const told = (options) => model.generate(PROMPT, { maxTokens: 60, ignoreEos: true, ...options }).output();
+    const alone = await told({ speculate: "off" });
+    const ahead = await told({ speculate: "draft_model", draftTokens: 2 });
+    assert.deepEqual([ahead.ids, ahead.finish.warnings], [alone.ids, []]);
+    const { draftedTokens, acceptedTokens } = ahead.finish.timings;
+    assert.ok(0 < acceptedTokens && acceptedTokens < draftedTokens);
+    await assert.rejects(skulk.Model.load(draftModel), failure("ArchUnsupported"));
+  }
+});
+
 test("a draft model changes no text", async () => {
   const path = `${FIXTURES}/llama`;
   const drafted = await skulk.Model.load(path, { draftModel: path, threads: 1 });

@@ -249,6 +249,19 @@ def test_a_head_for_tokens_ahead_changes_no_text() -> None:
         skulk.Model.load(FIXTURES / "llama", mtp=True)
 
 
+@pytest.mark.parametrize(("name", "beside"), [("gemma4", "gemma4_assistant"), ("llama", "llama_eagle3")])
+def test_assistants_and_eagle_heads_change_no_text(name: str, beside: str) -> None:
+    drafts = FIXTURES.parent / "ahead" / beside
+    model = skulk.Model.load(FIXTURES / name, draft_model=drafts, threads=1)
+    assert model.memory.draft_model is not None
+    alone = model.generate(PROMPT, max_tokens=60, ignore_eos=True, speculate="off").output()
+    ahead = model.generate(PROMPT, max_tokens=60, ignore_eos=True, speculate="draft_model", draft_tokens=2).output()
+    assert (ahead.ids, ahead.finish.warnings) == (alone.ids, [])
+    assert 0 < ahead.finish.timings.accepted_tokens < ahead.finish.timings.drafted_tokens
+    with pytest.raises(skulk.ArchUnsupportedError, match="drafts for one"):
+        skulk.Model.load(drafts)
+
+
 def test_the_seed_fixes_the_text(stories: skulk.Model) -> None:
     def text(seed: int) -> str:
         return stories.generate(PROMPT, max_tokens=30, temperature=1.0, seed=seed).text()

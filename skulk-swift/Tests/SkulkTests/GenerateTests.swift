@@ -51,6 +51,19 @@ import Testing
         await #expect(throws: SkulkError.self) { try await model.tuneSpeculation([String]()) }
     }
 
+    @Test(arguments: [("gemma4", "gemma4_assistant"), ("llama", "llama_eagle3")])
+    func assistantsAndEagleHeadsChangeNoText(name: String, beside: String) async throws {
+        let drafts = fixtures.deletingLastPathComponent().appending(path: "ahead/\(beside)").path
+        let path = fixtures.appending(path: name).path
+        let model = try await Model.load(path, options: .init(threads: 1, draftModel: drafts))
+        let plain = GenerateOptions(maxTokens: 60, speculate: .off, ignoreEos: true)
+        let drafting = GenerateOptions(maxTokens: 60, speculate: .draftModel, draftTokens: 2, ignoreEos: true)
+        let alone = try await model.generate(prompt, options: plain).output()
+        let ahead = try await model.generate(prompt, options: drafting).output()
+        #expect(ahead.ids == alone.ids && ahead.finish.warnings.isEmpty)
+        #expect(ahead.finish.timings.acceptedTokens > 0)
+    }
+
     @Test func aHeadForTokensAheadChangesNoText() async throws {
         let path = fixtures.appending(path: "qwen3_5").path
         let model = try await Model.load(path, options: .init(threads: 1))

@@ -54,7 +54,7 @@ pub(super) const ASSISTANTS: [&str; 2] = ["gemma4-assistant", "gemma4_assistant"
 /// What does, and how many elements the model's hidden states have. All its layers are counted as such that predict tokens
 /// ahead.
 pub(super) fn assistant(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<(ArchSpec, usize)> {
-    let sizes = Sizes::of_layers(keys, keys.usize("block_count")?)?.with_values(keys)?;
+    let sizes = Sizes::but_for(keys, 0)?.with_values(keys)?;
     let local = Local::read(keys, sizes.n_layers)?;
     let spec = plain(keys, checkpoint, &sizes, Vec::new(), |at, layer| {
         local.attend(at, layer);

@@ -150,13 +150,13 @@ impl Sizes {
     /// The same of heads whose values may be shorter than keys.
     fn of_any_values(keys: &Keys<'_>) -> Result<Self> {
         // Layers that predict tokens ahead are counted, too, and not run.
-        let ahead = keys.opt_usize("nextn_predict_layers")?.unwrap_or(0);
-        Self::of_layers(keys, keys.usize("block_count")?.saturating_sub(ahead))
+        Self::but_for(keys, keys.opt_usize("nextn_predict_layers")?.unwrap_or(0))
     }
 
-    /// The same of so many layers.
-    fn of_layers(keys: &Keys<'_>, n_layers: usize) -> Result<Self> {
+    /// The same of all layers but so many.
+    fn but_for(keys: &Keys<'_>, ahead: usize) -> Result<Self> {
         let hidden_size = keys.usize("embedding_length")?;
+        let n_layers = keys.usize("block_count")?.saturating_sub(ahead);
         if n_layers > MAX_LAYERS {
             return Err(keys.error("block_count", format!("expected at most {MAX_LAYERS}, found {n_layers}")));
         }
