@@ -1,8 +1,11 @@
 //! What must be so of a text, whatever drafts for it.
 
-use skulk::{GenerateOptions, LoadOptions, Model, Prompt, Sampling, Speculate};
+use std::path::Path;
+
+use skulk::{Error, ErrorKind, GenerateOptions, LoadOptions, Model, Prompt, Sampling, Speculate};
 
 use crate::generate::common::{fresh, greedy, on, one_thread, reference_prompt};
+use crate::support::mlx_layout::Checkpoint;
 
 /// Ways to write a text.
 fn ways() -> Vec<GenerateOptions> {
@@ -58,5 +61,23 @@ pub(crate) fn no_batch_changes(name: &str, model: &Model) {
         let prompts: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
         let outputs = model.generate_batch(prompts, &ahead).into_iter();
         assert_eq!(outputs.map(|output| output.unwrap().ids).collect::<Vec<_>>(), alone, "{ahead:?}");
+    }
+}
+
+/// A checkpoint without a tensor, or with one of another shape, is an error of this kind by the tensor's name.
+pub(crate) fn broken_tensors<const N: usize>(
+    beside: &Path,
+    open: impl Fn(Checkpoint) -> Error,
+    cases: [(&str, Option<Vec<usize>>, ErrorKind); N],
+) {
+    for (name, shape, kind) in cases {
+        let mut checkpoint = Checkpoint::read(beside);
+        match shape {
+            Some(shape) => checkpoint.weights.get_mut(name).unwrap().shape = shape,
+            None => drop(checkpoint.weights.remove(name)),
+        }
+        let error = open(checkpoint);
+        assert_eq!(error.kind(), kind, "{name}: {error}");
+        assert!(format!("{error:?}").contains(name), "{name}: {error:?}");
     }
 }

@@ -7,7 +7,7 @@ use skulk::{ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Speculate, T
 
 use crate::fixtures::{self, ids, root};
 use crate::generate::common::{OPENING, fresh, greedy, one_thread, path, reference_prompt};
-use crate::generate::drafted::{no_batch_changes, no_text_changes};
+use crate::generate::drafted::{broken_tensors, no_batch_changes, no_text_changes};
 use crate::generate::wrapped::Wrapped;
 use crate::support::mlx_layout::{Checkpoint, Tensor};
 
@@ -123,25 +123,20 @@ fn broken_eagle_heads_are_errors() {
         assert!(format!("{error:?}").contains("draft_model"), "{error:?}");
         error
     };
-    for (name, shape, kind) in [
-        ("fc.weight", None, ErrorKind::TensorMissing),
-        ("norm.weight", None, ErrorKind::TensorMissing),
-        ("midlayer.hidden_norm.weight", None, ErrorKind::TensorMissing),
-        ("midlayer.self_attn.q_proj.weight", None, ErrorKind::TensorMissing),
-        ("d2t", None, ErrorKind::TensorMissing),
-        ("d2t", Some(vec![500, 2]), ErrorKind::TensorShape),
-        ("fc.weight", Some(vec![768, 256]), ErrorKind::TensorShape),
-        ("midlayer.self_attn.k_proj.weight", Some(vec![128, 256]), ErrorKind::TensorShape),
-    ] {
-        let mut checkpoint = Checkpoint::read(&beside());
-        match shape {
-            Some(shape) => checkpoint.weights.get_mut(name).unwrap().shape = shape,
-            None => drop(checkpoint.weights.remove(name)),
-        }
-        let error = open(checkpoint);
-        assert_eq!(error.kind(), kind, "{name}: {error}");
-        assert!(format!("{error:?}").contains(name), "{name}: {error:?}");
-    }
+    broken_tensors(
+        &beside(),
+        &open,
+        [
+            ("fc.weight", None, ErrorKind::TensorMissing),
+            ("norm.weight", None, ErrorKind::TensorMissing),
+            ("midlayer.hidden_norm.weight", None, ErrorKind::TensorMissing),
+            ("midlayer.self_attn.q_proj.weight", None, ErrorKind::TensorMissing),
+            ("d2t", None, ErrorKind::TensorMissing),
+            ("d2t", Some(vec![500, 2]), ErrorKind::TensorShape),
+            ("fc.weight", Some(vec![768, 256]), ErrorKind::TensorShape),
+            ("midlayer.self_attn.k_proj.weight", Some(vec![128, 256]), ErrorKind::TensorShape),
+        ],
+    );
     // Tokens that are none.
     let mut checkpoint = Checkpoint::read(&beside());
     checkpoint.weights.get_mut("d2t").unwrap().bytes[8 * 7..8 * 8].copy_from_slice(&(-9i64).to_le_bytes());

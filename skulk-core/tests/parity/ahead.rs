@@ -3,19 +3,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use skulk::arch::ArchSpec;
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{Batch, CancelToken, KvType, SeqId, Shard, TokenId, open_checkpoint};
 
 use super::reference::F32_CACHE;
-use super::stages::{Setup, Stages, argmax, assert_near};
+use super::stages::{Setup, Stages, argmax, assert_near, floats};
 use crate::fixtures::{chosen, ids, json, path};
 use crate::support::mlx_layout::{Checkpoint, Tensor};
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-}
 
 /// Rows of a head; gives the last one's logits, and its hidden state behind the last norm.
 fn draft(head: &dyn Shard, start: usize, tokens: &[TokenId], hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {

@@ -9,13 +9,9 @@ use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{Batch, CancelToken, ErrorKind, KvType, KvTypes, SeqId, Shard, TokenId, open_checkpoint};
 
 use super::reference::F32_CACHE;
-use super::stages::{Setup, Stages, argmax, assert_near, keeps};
+use super::stages::{Setup, Stages, argmax, assert_near, floats, keeps};
 use crate::fixtures::{chosen, ids, json, path, root};
 use crate::support::mlx_layout::{Checkpoint, Tensor};
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-}
 
 fn told() -> Value {
     json(&root().join("tests/fixtures/ahead/gemma4_assistant/reference_assistant.json"))

@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use skulk::arch::{ArchSpec, AheadSpec};
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{Batch, CancelToken, ErrorKind, KvType, SeqId, Shard, TokenId, open_checkpoint};
 
 use super::reference::F32_CACHE;
-use super::stages::{Setup, Stages, argmax, assert_near};
+use super::stages::{Setup, Stages, argmax, assert_near, floats};
 use crate::fixtures::{chosen, ids, json, path, root};
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-}
 
 fn beside() -> std::path::PathBuf {
     root().join("tests/fixtures/ahead/llama_eagle3")

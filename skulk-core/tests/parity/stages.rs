@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
 use skulk::arch::ArchSpec;
 use skulk::engine::{Capabilities, FfnPlan, LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
@@ -169,6 +170,11 @@ pub(crate) fn load_shard(
     checkpoint: &dyn Checkpoint,
 ) -> Result<Box<dyn Shard>> {
     engine.load(spec, checkpoint, &LoadCx::new(&CancelToken::new(), &|| ()))
+}
+
+/// A reference's list of numbers.
+pub(crate) fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
 }
 
 /// Whether threads, precision, memory and the head's copy make a difference: the other engines would compute the
