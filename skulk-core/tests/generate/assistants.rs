@@ -175,7 +175,7 @@ fn broken_assistants_are_errors() {
     };
     broken_tensors(
         &beside(),
-        &open,
+        open,
         [
             ("pre_projection.weight", None, ErrorKind::TensorMissing),
             ("post_projection.weight", None, ErrorKind::TensorMissing),

@@ -125,7 +125,7 @@ fn broken_eagle_heads_are_errors() {
     };
     broken_tensors(
         &beside(),
-        &open,
+        open,
         [
             ("fc.weight", None, ErrorKind::TensorMissing),
             ("norm.weight", None, ErrorKind::TensorMissing),
