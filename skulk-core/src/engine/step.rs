@@ -21,12 +21,15 @@ pub struct Batch<'a> {
     /// model; the number of its layers stands for what the norm before the head gives. A shard gives those of its own
     /// layers, the last one that norm's, too.
     pub taps: &'a [usize],
+    /// Tokens that the last shard looks at, at least, where it gives the [largest logits](Logits::Top): ranges behind one
+    /// another. Other tokens may be left out; with no range, none is.
+    pub shortlist: &'a [Range<u32>],
 }
 
 impl<'a> Batch<'a> {
     /// These rows of these sequences.
     pub fn new(segments: &'a [Segment], tokens: &'a [TokenId]) -> Self {
-        Self { segments, tokens, hidden: None, taps: &[] }
+        Self { segments, tokens, hidden: None, taps: &[], shortlist: &[] }
     }
 
     /// With what the shard before gave.
@@ -39,6 +42,12 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn taps(self, taps: &'a [usize]) -> Self {
         Self { taps, ..self }
+    }
+
+    /// With these tokens looked at, at least.
+    #[must_use]
+    pub fn shortlist(self, shortlist: &'a [Range<u32>]) -> Self {
+        Self { shortlist, ..self }
     }
 
     /// Rows of all segments.

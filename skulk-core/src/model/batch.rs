@@ -79,6 +79,16 @@ pub(super) fn check(spec: &ShardSpec, batch: &Batch<'_>) -> Result<()> {
             )));
         }
     }
+    let mut end = 0;
+    for Range { start, end: next } in batch.shortlist {
+        if *start < end || next <= start || *next as usize > arch.output_vocab() {
+            return Err(malformed(format!(
+                "expected a shortlist of ranges of tokens below {}, each behind the one before, found {start}..{next} behind {end}",
+                arch.output_vocab()
+            )));
+        }
+        end = *next;
+    }
     if batch.tokens.len() != rows {
         return Err(malformed(format!("expected {rows} tokens, found {}", batch.tokens.len())));
     }

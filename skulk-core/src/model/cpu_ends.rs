@@ -83,7 +83,7 @@ impl CpuEnds {
         let mut stream = cpu.stream(1, hidden)?;
         x.rows_mut(1).copy_from_slice(row);
         let matrix = self.output.head.as_deref().unwrap_or(&self.embedding);
-        let head = Head { matrix, n_vocab: arch.vocab_size, softcap: arch.final_softcap };
+        let head = Head { matrix, n_vocab: arch.vocab_size, softcap: arch.final_softcap, shortlist: &[] };
         cpu.run(&StepCx::new(cancel), || {
             cpu.rms_norm(&mut stream, &x, &self.output.norm, arch.norm.eps, 1, &mut normed)?;
             cpu.logits(&mut stream, &head, &normed, 1, &mut logits)

@@ -239,7 +239,7 @@ impl<B: Backend> Decoder<B> {
             }
         }
         match &self.output {
-            Some(output) => self.logits(output, work, batch.segments, reply),
+            Some(output) => self.logits(output, work, batch, reply),
             None => {
                 let hidden = reply.hidden_mut().reshape(rows, arch.row_width());
                 match &self.streams {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decoder::{Decoder, wrong_input};
 use super::workspace::Workspace;
 use crate::engine::backend::{Backend, Head, TopLogits};
-use crate::engine::{Logits, Reply, Segment};
+use crate::engine::{Batch, Logits, Reply};
 use crate::error::Result;
 use crate::ids::TokenId;
 
@@ -25,14 +25,16 @@ impl<B: Backend> Decoder<B> {
         &self,
         output: &Output<B>,
         work: &mut Workspace<B>,
-        segments: &[Segment],
+        batch: &Batch<'_>,
         reply: &mut Reply,
     ) -> Result<()> {
         let (b, arch) = (&*self.backend, &*self.spec.arch);
         let Some(head) = output.head.as_deref().or(self.embedding.as_deref()) else {
             return Err(wrong_input());
         };
-        let head = Head { matrix: head, n_vocab: arch.output_vocab(), softcap: arch.final_softcap };
+        let Batch { segments, shortlist, .. } = *batch;
+        let (n_vocab, softcap) = (arch.output_vocab(), arch.final_softcap);
+        let head = Head { matrix: head, n_vocab, softcap, shortlist };
         let taps = reply.tapped_mut(arch.n_layers()).is_some();
         if let Some(ends) = self.streams.as_ref().filter(|_| taps || !work.wanted.is_empty()) {
             let rows = segments.iter().map(|segment| segment.rows).sum();

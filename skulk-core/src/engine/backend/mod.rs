@@ -327,7 +327,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn screen(&self, _head: &mut Self::Matrix, _cancel: &CancelToken) -> Result<u64> {
         Ok(0)
     }
-    /// The largest of each row's [`logits`](Self::logits).
+    /// The largest of each row's [`logits`](Self::logits), of those on the [shortlist](Head::shortlist) at least.
     fn top(
         &self,
         stream: &mut Self::Stream,

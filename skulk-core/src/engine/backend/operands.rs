@@ -1,5 +1,7 @@
 //! What do operations take beside rows?
 
+use std::ops::Range;
+
 use super::{Backend, Run, Spans};
 use crate::arch::{Activation, AttentionSpec, ExpertsSpec, IndexSpec, RecurrentSpec, RopeLayout};
 use crate::engine::top::Top;
@@ -11,6 +13,8 @@ pub(crate) struct Head<'a, B: Backend + ?Sized> {
     /// Its rows.
     pub(crate) n_vocab: usize,
     pub(crate) softcap: Option<f32>,
+    /// Rows that [`top`](Backend::top) looks at, at least, in ranges behind one another; with none, it looks at all.
+    pub(crate) shortlist: &'a [Range<u32>],
 }
 
 /// The `k` largest logits of each row, `[rows, k]`, as

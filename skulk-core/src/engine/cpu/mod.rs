@@ -533,7 +533,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let x = &x.data[..rows * x.width];
         let products = stream.products.products(self.kernels, &self.pool, x, op.matrix.n_in(), HEAD);
-        products.top(op.matrix, op.softcap, out);
+        products.top(op.matrix, op.softcap, op.shortlist, out);
         Ok(())
     }
 

@@ -225,7 +225,7 @@ fn the_largest_logits_of_any_kind() {
         let rows = numbers.floats(3 * width).iter().map(|x| x.abs() + 0.1).collect::<Vec<_>>();
         gpu.write(&mut stream, &rows, &mut x).unwrap();
         for softcap in [None, Some(3.0)] {
-            let head = Head { matrix: &matrix, n_vocab: n, softcap };
+            let head = Head { matrix: &matrix, n_vocab: n, softcap, shortlist: &[] };
             let mut all = gpu.buffer(3, n).unwrap();
             gpu.logits(&mut stream, &head, &x, 3, &mut all).unwrap();
             let mut host = vec![0.0; 3 * n];

@@ -9,6 +9,7 @@ mod gate;
 mod load;
 mod ngrams;
 mod second;
+mod shortlist;
 
 use gate::{Acceptance, FIRST_OF_MODEL, Source, Times};
 pub(super) use gate::{Chance, Gate, Step};

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use super::shortlist::Shortlist;
 use super::{FIRST_OF_MODEL, MOST, Times};
 use crate::arch::{AheadSpec, ArchSpec};
 use crate::cancel::CancelToken;
@@ -99,6 +100,11 @@ impl Second {
         Self { stages, info, context, rows, vocab_size, ends, recurrent, head, drafts, usual, wrong, failed }
     }
 
+    /// Tokens that it looks at, where an own vocabulary does not say which.
+    fn shortlist(&self) -> Option<Shortlist> {
+        if self.drafts.tokens.is_some() { None } else { Shortlist::new(self.vocab_size) }
+    }
+
     /// Whether it takes hidden states of the model that it drafts for.
     pub(in crate::generate) fn is_head(&self) -> bool {
         self.head.is_some()
@@ -161,6 +167,8 @@ pub(in crate::generate) struct Beside {
     /// Tokens of the session that it has computed, and its own behind them.
     known: usize,
     own: Vec<TokenId>,
+    /// Tokens of the session that were noted as used.
+    noted: usize,
     /// Hidden states that a head has not seen yet, from a row of the session on. Rows before that are what it has computed,
     /// but for those whose hidden states nobody had.
     from: usize,
@@ -202,6 +210,8 @@ pub(in crate::generate) struct Draft {
     times: Times,
     /// Seconds of a row that it has not seen, where there are many.
     row: f64,
+    /// Tokens that it drafts, where these are not all.
+    shortlist: Option<Shortlist>,
     // Used again for every step.
     at: Vec<At>,
     segments: Vec<Segment>,
@@ -243,7 +253,8 @@ impl Draft {
         let (at, segments, tokens, hidden) = Default::default();
         let (times, replies) = Default::default();
         let catches_up = false;
-        Self { shared, times, row: 0.0, at, segments, tokens, hidden, catches_up, replies }
+        let shortlist = shared.shortlist();
+        Self { shared, times, row: 0.0, shortlist, at, segments, tokens, hidden, catches_up, replies }
     }
 
     /// Layers of the model that are tapped for it.
@@ -353,6 +364,10 @@ impl Draft {
         depth: usize,
     ) -> Result<()> {
         let history = &*state.history;
+        if let (Some(shortlist), Some(new)) = (&mut self.shortlist, history.get(beside.noted..)) {
+            shortlist.see(new);
+            beside.noted = history.len();
+        }
         match self.shared.head {
             Some(head) if head.assists => {
                 self.add_to_assistant(number, beside, state, depth);
@@ -544,7 +559,8 @@ impl Draft {
     }
 
     fn step(&mut self, cancel: &CancelToken) -> Result<()> {
-        let batch = Batch::new(&self.segments, &self.tokens);
+        let shortlist = self.shortlist.as_ref().map_or(&[][..], Shortlist::ranges);
+        let batch = Batch::new(&self.segments, &self.tokens).shortlist(shortlist);
         let own = self.shared.head.map(|head| [head.own]);
         let batch = match &own {
             Some(own) => batch.hidden(&self.hidden).taps(own),

@@ -159,8 +159,19 @@ impl Matrix {
 
     /// The outputs of some tiles.
     pub(super) fn columns(&self, tiles: &Range<usize>) -> Range<usize> {
-        let lanes = if self.tiles() == self.n_out() { 1 } else { LANES };
+        let lanes = self.lanes();
         tiles.start * lanes..(tiles.end * lanes).min(self.n_out())
+    }
+
+    /// The tiles with these outputs.
+    pub(super) fn tiles_of(&self, columns: &Range<u32>) -> Range<usize> {
+        let lanes = self.lanes();
+        columns.start as usize / lanes..(columns.end as usize).div_ceil(lanes).min(self.tiles())
+    }
+
+    /// Outputs of a tile.
+    fn lanes(&self) -> usize {
+        if self.tiles() == self.n_out() { 1 } else { LANES }
     }
 
     /// Whether something is added to its products.

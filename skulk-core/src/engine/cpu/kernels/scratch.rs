@@ -1,5 +1,6 @@
 //! What memory do products work in? One sequence's, which grows to what its steps need and is used again.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use super::linear::{Item, Products};
@@ -22,6 +23,8 @@ pub(crate) struct ProductScratch {
     pub(super) list: Vec<Item>,
     /// Each thread's.
     pub(super) largest: Vec<Mutex<Largest>>,
+    /// Tiles that are looked at together.
+    pub(super) strips: Vec<Range<usize>>,
     /// What [`Screen`](super::Screen) keeps between its passes.
     pub(super) norms: Vec<f32>,
     pub(super) apart: Vec<f32>,
@@ -142,6 +145,7 @@ impl ProductScratch {
             packed: Vec::new(),
             list: Vec::new(),
             largest: Vec::new(),
+            strips: Vec::new(),
             norms: Vec::new(),
             apart: Vec::new(),
             least: Vec::new(),

@@ -1,6 +1,7 @@
 //! Which products of a row are the largest? Strips of them are looked at while they are in the cache; the others
 //! are written nowhere.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::first_digit::{self, Noted};
@@ -41,6 +42,19 @@ impl ProductScratch {
         }
     }
 
+    /// Lists the tiles of a matrix that have some of its outputs, or all, in strips.
+    fn list_strips(&mut self, matrix: &Matrix, shortlist: &[Range<u32>]) {
+        self.strips.clear();
+        let all = shortlist.is_empty().then_some(0..matrix.tiles());
+        let mut end = 0;
+        for tiles in all.into_iter().chain(shortlist.iter().map(|columns| matrix.tiles_of(columns))) {
+            // Ranges may share a tile.
+            let start = tiles.start.max(end);
+            end = tiles.end.max(end);
+            self.strips.extend((start..end).step_by(STRIP).map(|from| from..(from + STRIP).min(end)));
+        }
+    }
+
     /// What the threads' lists hold together, for each of the first rows.
     fn write_largest(&mut self, rows: usize, out: TopLogits<'_>) {
         let TopLogits { k, ids, logits } = out;
@@ -63,11 +77,18 @@ impl ProductScratch {
 }
 
 impl Products<'_> {
-    /// Finds the largest of each row's products with one matrix, soft-capped; see
+    /// Finds the largest of each row's products with one matrix, soft-capped, and of a shortlist, if there is one; see
     /// [`Backend::top`](crate::engine::backend::Backend::top).
-    pub(crate) fn top(mut self, matrix: &Matrix, softcap: Option<f32>, out: TopLogits<'_>) {
+    pub(crate) fn top(
+        mut self,
+        matrix: &Matrix,
+        softcap: Option<f32>,
+        shortlist: &[Range<u32>],
+        out: TopLogits<'_>,
+    ) {
         let rows = self.n_rows();
         let found = match (&matrix.screen, softcap) {
+            _ if !shortlist.is_empty() => None,
             (_, Some(_)) => None,
             (Some(screen), None) => screen.top(&mut self, matrix, out.k),
             (None, None) => first_digit::top(&mut self, matrix, out.k),
@@ -80,21 +101,20 @@ impl Products<'_> {
         let Self { scratch, kernels, pool, packed_len, .. } = self;
         let packed = Packed::new(&mut scratch.packed, packed_len, pool);
         scratch.prepare(pool, rows, rows * STRIP * LANES, out.k);
+        scratch.list_strips(matrix, shortlist);
         // SAFETY: the rows, as they are or rounded, and the matrix stay where they are until this returns.
         let work = unsafe { SharedWork::new(work) };
-        let (all, total) = (&scratch.largest, matrix.tiles());
-        // A unit is a strip of tiles.
-        pool.run(total.div_ceil(STRIP), 1, &|range, thread| {
+        let (all, strips) = (&scratch.largest, &scratch.strips);
+        pool.run(strips.len(), 1, &|range, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Largest { logits, rows: tops, .. } = &mut *own;
-            for strip in range {
-                let tiles = strip * STRIP..((strip + 1) * STRIP).min(total);
-                let columns = matrix.columns(&tiles);
+            for tiles in &strips[range] {
+                let columns = matrix.columns(tiles);
                 // SAFETY: there is room for a strip of each row; threads have their own numbers, and so
                 // their own lists and packed tiles.
                 unsafe {
                     let work = work.get().writing_to(logits.as_mut_ptr(), columns.start);
-                    work.tiles(tiles, packed.of(thread));
+                    work.tiles(tiles.clone(), packed.of(thread));
                 }
                 for (top, logits) in tops.iter_mut().zip(logits.chunks_exact_mut(STRIP * LANES)).take(rows) {
                     let logits = &mut logits[..columns.len()];

@@ -1,5 +1,7 @@
 //! Are the largest logits the same, whichever way they are found?
 
+use std::ops::Range;
+
 use half::f16;
 
 use super::super::{Kernels, Matrix, ProductScratch, first_digit};
@@ -36,12 +38,23 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
+    top_of(pool, kernels, matrix, x, k, &[])
+}
+
+fn top_of(
+    pool: &Pool,
+    kernels: &Kernels,
+    matrix: &Matrix,
+    x: &[f32],
+    k: usize,
+    shortlist: &[Range<u32>],
+) -> (Vec<TokenId>, Vec<f32>) {
     let n_in = matrix.n_in();
     let rows = x.len() / n_in;
     let mut scratch = ProductScratch::new(rows, n_in, Precision::Exact);
     let (mut ids, mut logits) = (vec![TokenId(0); rows * k], vec![0.0; rows * k]);
     let products = scratch.products(kernels, pool, x, n_in, Precision::Exact);
-    products.top(matrix, None, TopLogits { k, ids: &mut ids, logits: &mut logits });
+    products.top(matrix, None, shortlist, TopLogits { k, ids: &mut ids, logits: &mut logits });
     (ids, logits)
 }
 
@@ -136,6 +149,51 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
                 let mut scratch = ProductScratch::new(4, n_in, Precision::Exact);
                 let mut products = scratch.products(kernels, &pool, &x, n_in, Precision::Exact);
                 assert!(first_digit::top(&mut products, &matrix, 1).is_none(), "{element}");
+            }
+        }
+    }
+}
+
+/// Of a shortlist all tiles are looked at, and nothing else, whether or not the head is screened.
+#[test]
+fn of_a_shortlist_the_largest_logits_are_found() {
+    let mut numbers = Numbers(33);
+    let inputs: Vec<_> = (0..5).map(|_| numbers.floats(N_IN)).collect();
+    // Ranges that share a tile, that begin and end within one, and the last row.
+    let shortlist = [0..1000, 1003..1004, 1005..1006, 1100..1117, 2048..2049, 5002..5003];
+    let in_tiles = |id: &TokenId| {
+        let tile = id.0 / 16;
+        shortlist.iter().any(|range| range.start / 16 <= tile && tile <= (range.end - 1) / 16)
+    };
+    for dtype in [DType::Q8_0, DType::BF16, DType::F32] {
+        let weight = head(dtype, |_, _| numbers.float());
+        for (threads, kernels) in
+            [1, 3].into_iter().flat_map(|threads| Kernels::all().map(move |k| (threads, k)))
+        {
+            let pool = Pool::new(threads).unwrap();
+            let mut matrix = Matrix::new(kernels, weight.clone(), None).unwrap();
+            for screened in [false, true] {
+                if screened {
+                    assert!(matrix.screen(kernels, &pool, &CancelToken::new()).unwrap() > 0);
+                }
+                for rows in [1, 2, 5] {
+                    let x = inputs[..rows].concat();
+                    let all = top(&pool, kernels, &matrix, &x, N_OUT);
+                    for k in [1, 40, 2000] {
+                        let found = top_of(&pool, kernels, &matrix, &x, k, &shortlist);
+                        let what = format!("{} {dtype}: {rows} rows, {k} largest", kernels.name);
+                        for row in 0..rows {
+                            let all =
+                                all.0[row * N_OUT..][..N_OUT].iter().zip(&all.1[row * N_OUT..][..N_OUT]);
+                            let listed = all.filter(|(id, _)| in_tiles(id)).map(|(id, logit)| (*id, *logit));
+                            // Fewer than are wanted are followed by none.
+                            let none = std::iter::repeat((TokenId(u32::MAX), f32::NEG_INFINITY));
+                            let found = found.0[row * k..][..k].iter().zip(&found.1[row * k..][..k]);
+                            let found: Vec<_> = found.map(|(id, logit)| (*id, *logit)).collect();
+                            assert_eq!(found, listed.chain(none).take(k).collect::<Vec<_>>(), "{what}");
+                        }
+                    }
+                }
             }
         }
     }
