@@ -267,6 +267,10 @@ options! {
         /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether
         /// or not that pays, 1 to 15; by default as many as pay.
         draft_tokens: usize => options.draft_tokens = Some(draft_tokens),
+        /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares
+        /// its pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never
+        /// with `draft_tokens`. Models with recurrent layers have none.
+        draft_tree: bool => options.draft_tree = Some(draft_tree),
         /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
         /// tokens and 4 MiB.
         draft_texts: Vec<String> => options.draft_texts = draft_texts,

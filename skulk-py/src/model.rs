@@ -137,7 +137,7 @@ impl Model {
 
     /// Measures on these prompts which way to compute tokens ahead is the fastest, with options as in `generate`. `cancel`
     /// and Ctrl-C end it within one layer.
-    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, append=False, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
+    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, append=False, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
     fn tune_speculation<'py>(
         &self,
         py: Python<'py>,
@@ -205,7 +205,7 @@ impl Model {
     /// of the prompts; they share the steps. One that fails does not end the others. If `return_exceptions` is False (the
     /// default), the first exception is raised once all have ended. If it is True, exceptions are treated the same as
     /// outputs, and are in the list. `cancel` and Ctrl-C end all within one layer.
-    #[pyo3(signature = (prompt, *, return_exceptions=false, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, return_exceptions=False, cancel=None)")]
+    #[pyo3(signature = (prompt, *, return_exceptions=false, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, return_exceptions=False, cancel=None)")]
     fn generate<'py>(
         &self,
         py: Python<'py>,
@@ -230,7 +230,7 @@ impl Model {
 
     /// Answers a conversation in a session of its own: the model's profile says how messages become its prompt and what
     /// its answer consists of. Arguments as in `Session.chat`.
-    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
     fn chat(
         &self,
         py: Python<'_>,
@@ -247,7 +247,7 @@ impl Model {
     /// function. There are `max_rounds` answers at most; calls of the last one get no results. A function that fails is
     /// told to the model; with `on_tool_failure='end'` the conversation ends with `ToolFailedError`. Functions run on the
     /// thread that reads. Everything else is as in `chat`.
-    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), max_rounds=8, on_tool_failure='tell', reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), max_rounds=8, on_tool_failure='tell', reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
     fn chat_with_tools<'py>(
         &self,
         py: Python<'py>,

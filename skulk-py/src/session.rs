@@ -35,7 +35,7 @@ impl Session {
     /// already computed is not computed again.
     ///
     /// `options` are those of `skulk.options.GenerateOptions`. `cancel` ends the generation within one layer.
-    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
+    #[pyo3(signature = (prompt, *, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
     pub(crate) fn generate(
         &self,
         py: Python<'_>,
@@ -58,7 +58,7 @@ impl Session {
     /// `tools` are dictionaries of OpenAI's shape, or functions, whose signatures and docstrings the model is told; what
     /// it calls, `ChatAnswer.calls` says, and nothing is run. The other options are those of `skulk.options.ChatOptions`. `cancel` ends the
     /// answer within one layer.
-    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
+    #[pyo3(signature = (messages, *, cancel=None, **options), text_signature = "($self, messages, *, tools=(), reasoning=None, documents=(), variables=None, template=None, now=None, trust_messages=False, reasoning_budget=None, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, priority=0, cancel=None)")]
     pub(crate) fn chat(
         &self,
         py: Python<'_>,

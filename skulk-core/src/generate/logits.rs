@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, atomic};
 
-use super::scheduler::{Ask, Job, Rows, Signals, Taken};
+use super::scheduler::{Ask, Drafted, Job, Rows, Signals, Taken};
 use super::session::{Session, State, Turn};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
@@ -145,7 +145,7 @@ impl Ask for Scoring {
         state: &mut State,
         reply: &mut Reply,
         segment: usize,
-        _drafted: &[TokenId],
+        _drafted: Drafted<'_>,
     ) -> Result<Taken> {
         let logits = reply.logits(segment);
         // Who had to give its pages away computes from the beginning: the first rows were sent before.

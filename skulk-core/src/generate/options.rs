@@ -87,6 +87,10 @@ pub struct GenerateOptions {
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them, whether or
     /// not that pays (1 to 15); `None`: as many as pay.
     pub draft_tokens: Option<usize>,
+    /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares its
+    /// pages: a small tree. It takes two rows of a step, where that has them. `None`: where that pays, and never with [`Self::draft_tokens`].
+    /// Models with recurrent layers have no such trees.
+    pub draft_tree: Option<bool>,
     /// Texts that the text may quote, beside its own prompt: what followed there is proposed. At most 262,144 tokens and 4
     /// MiB in all; a token takes some 40 bytes, once for all generations with the same texts.
     pub draft_texts: Vec<String>,
@@ -108,6 +112,7 @@ impl Default for GenerateOptions {
             logprobs: None,
             speculate: Speculate::Auto,
             draft_tokens: None,
+            draft_tree: None,
             draft_texts: Vec::new(),
             priority: 0,
             cancel: CancelToken::new(),
@@ -132,6 +137,8 @@ setters!(GenerateOptions {
     speculate: Speculate;
     /// Computes so many ahead, whether or not that pays.
     draft_tokens: usize => Some(draft_tokens);
+    /// Computes another guess at the next token, too, whether or not that pays, or none.
+    draft_tree: bool => Some(draft_tree);
     /// Proposes what follows in these texts, too.
     draft_texts: impl IntoIterator<Item = impl Into<String>> => draft_texts.into_iter().map(Into::into).collect();
     /// Goes before those of lower priority.
@@ -169,14 +176,21 @@ impl GenerateOptions {
         if bytes > MOST_BYTES {
             return invalid("draft_texts", format!("expected at most {MOST_BYTES} bytes, found {bytes}"));
         }
-        let given =
-            [("draft_texts", !self.draft_texts.is_empty()), ("draft_tokens", self.draft_tokens.is_some())];
+        let given = [
+            ("draft_texts", !self.draft_texts.is_empty()),
+            ("draft_tokens", self.draft_tokens.is_some()),
+            ("draft_tree", self.draft_tree == Some(true)),
+        ];
         for (field, _) in given.into_iter().filter(|(_, given)| *given) {
             let texts = matches!(self.speculate, Speculate::Auto | Speculate::Ngram);
             if self.speculate == Speculate::Off || (field == "draft_texts" && !texts) {
                 let message = format!("expected none where `speculate` is `{}`, found some", self.speculate);
                 return invalid(field, message);
             }
+        }
+        if self.draft_tree == Some(true) && arch.has_states() {
+            let message = "expected a model without recurrent layers, found one";
+            return invalid("draft_tree", message.into());
         }
         if self.speculate == Speculate::DraftModel {
             let none = || {

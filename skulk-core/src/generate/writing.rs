@@ -7,7 +7,7 @@ use super::channel::Sender;
 use super::draft::{Drafter, Proposal, Quoted, Second};
 use super::event::{Event, Finish, FinishReason, Timings, Token, Usage};
 use super::sampler::{self, Narrow, Sampler};
-use super::scheduler::{Ask, Rows, Taken};
+use super::scheduler::{Ask, Drafted, Rows, Taken};
 use super::session::{State, Turn, common};
 use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
@@ -401,18 +401,18 @@ impl Ask for Writing {
         state: &mut State,
         reply: &mut Reply,
         segment: usize,
-        drafted: &[TokenId],
+        drafted: Drafted<'_>,
     ) -> Result<Taken> {
         let known = state.history.len();
         self.ahead.given = 0;
         self.ahead.drafted += drafted.len();
-        self.ahead.steps += usize::from(!drafted.is_empty());
+        self.ahead.steps += usize::from(drafted.len() > 0);
         let accepted = self.ahead.accepted;
-        let mut row = 0;
+        let mut row = (segment, 0);
         let taken = loop {
             let chosen = match self.forced(state)? {
                 Some(token) => Some(token),
-                None => self.choose(state, reply, (segment, row))?,
+                None => self.choose(state, reply, row)?,
             };
             let Some(token) = chosen else {
                 self.all = AGAIN;
@@ -420,26 +420,31 @@ impl Ask for Writing {
             };
             self.all = self.all.saturating_sub(1);
             self.prefill.get_or_insert_with(|| self.begun.elapsed());
-            self.ahead.accepted = accepted + common(&state.history[known..], drafted);
+            self.ahead.accepted = accepted + drafted.right(&state.history[known..]);
             let mut goes_on = self.tell(token)?;
             // What is certain is computed together with what comes before it.
             while goes_on && let Some(token) = self.forced(state)? {
-                self.ahead.accepted = accepted + common(&state.history[known..], drafted);
+                self.ahead.accepted = accepted + drafted.right(&state.history[known..]);
                 goes_on = self.tell(token)?;
             }
             if !goes_on {
                 break Taken::Over;
             }
             // What was drafted is computed already, while it is what was chosen.
-            let new = &state.history[known..];
-            if !drafted.starts_with(new) {
-                break Taken::GoesOn;
+            match drafted.row_behind(&state.history[known..], segment) {
+                Some(behind) => row = behind,
+                None => break Taken::GoesOn,
             }
-            row = new.len();
         };
-        let right = common(&state.history[known..], drafted);
+        let new = &state.history[known..];
+        let right = drafted.right(new);
         if let (Some(drafter), Taken::GoesOn | Taken::Over) = (&mut self.drafter, &taken) {
-            drafter.note(drafted.len(), right);
+            let first = common(new, drafted.tokens);
+            let otherwise = drafted
+                .other
+                .filter(|_| first == 0 && !drafted.tokens.is_empty())
+                .map(|(other, _)| new.first() == Some(&other));
+            drafter.note(drafted.tokens.len(), first, otherwise);
         }
         // What was forced behind these is computed later.
         self.ahead.given = (state.history.len() - known).min(right + 1);

@@ -49,7 +49,7 @@ fn corrupted(random: &mut ChaCha8Rng, tokens: &[TokenId], one_in: u32) -> Vec<To
         .collect()
 }
 
-fn is_recurrent(name: &str) -> bool {
+pub(crate) fn is_recurrent(name: &str) -> bool {
     let arch = ArchSpec::from_checkpoint(&*open_checkpoint(path(name)).unwrap()).unwrap();
     arch.layers.iter().any(|layer| layer.recurrent().is_some())
 }
@@ -83,7 +83,9 @@ fn no_draft_changes_a_text() {
             let texts =
                 [6, 2].map(|one_in| model.tokenizer().decode(&corrupted(&mut random, &text, one_in), false));
             let ahead = options.clone().draft_texts(texts).draft_tokens([1, 3, 15, 7][(seed + at) % 4]);
+            let tree = ahead.clone().draft_tree(!is_recurrent(name));
             assert_eq!(bits(&model, &prompt, &ahead), expected, "{name}: {ahead:?}");
+            assert_eq!(bits(&model, &prompt, &tree), expected, "{name}: {tree:?}");
             let timings = fresh(&model, prompt.clone(), &ahead).finish.timings;
             drafted += timings.drafted_tokens;
             accepted += timings.accepted_tokens;
@@ -122,6 +124,7 @@ fn a_batch_is_drafted_as_its_texts_are_alone() {
             .collect();
         for (at, options) in ways().into_iter().enumerate() {
             let ahead = options.clone().draft_tokens([5, 15][at % 2]);
+            let ahead = ahead.draft_tree(at % 3 > 0 && !is_recurrent(name));
             let all: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
             let outputs = model.generate_batch(all, &ahead);
             for (prompt, output) in prompts.iter().zip(outputs) {
@@ -284,6 +287,8 @@ fn no_draft_model_changes_a_text() {
             let expected = bits(&model, &prompt, &plain);
             let ahead = options.speculate(Speculate::DraftModel).draft_tokens([1, 3, 15, 7][(seed + at) % 4]);
             assert_eq!(bits(&model, &prompt, &ahead), expected, "{target} by {draft}: {ahead:?}");
+            let tree = ahead.clone().draft_tree(!is_recurrent(target));
+            assert_eq!(bits(&model, &prompt, &tree), expected, "{target} by {draft}: {tree:?}");
             let timings = fresh(&model, prompt.clone(), &ahead).finish.timings;
             assert!(timings.drafted_tokens > 0, "{target} by {draft}: {timings:?}");
             accepted += timings.accepted_tokens;

@@ -76,6 +76,8 @@ fn assistants_draft_at_every_position() {
     let prompt: Vec<_> = reference_prompt(NAME, 1).into_iter().cycle().take(20).collect();
     let expected = fresh(&model, prompt.clone(), &greedy(300).speculate(Speculate::Off)).ids;
     for depth in [1, 3] {
+        let tree = fresh(&model, prompt.clone(), &assisted(300).draft_tokens(depth).draft_tree(true));
+        assert_eq!((tree.ids, tree.finish.warnings), (expected.clone(), vec![]), "{depth}");
         let output = fresh(&model, prompt.clone(), &assisted(300).draft_tokens(depth));
         assert_eq!((output.ids, output.finish.warnings), (expected.clone(), vec![]), "{depth}");
         let Timings { drafted_tokens, accepted_tokens, draft_steps, .. } = output.finish.timings;
@@ -93,6 +95,8 @@ fn assistants_do_with_the_memory_of_one_session() {
     let prompt: Vec<_> = reference_prompt(NAME, 1).into_iter().cycle().take(330).collect();
     let off = greedy(120).speculate(Speculate::Off);
     let expected = fresh(&model, prompt.clone(), &off).ids;
+    let tree = fresh(&model, prompt.clone(), &assisted(120).draft_tokens(2).draft_tree(true));
+    assert_eq!((tree.ids, tree.finish.warnings), (expected.clone(), vec![]));
     let output = fresh(&model, prompt, &assisted(120).draft_tokens(2));
     assert_eq!((output.ids, output.finish.warnings), (expected, vec![]));
     assert!(output.finish.timings.accepted_tokens > 10, "{:?}", output.finish.timings);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use skulk::{Error, ErrorKind, GenerateOptions, LoadOptions, Model, Prompt, Sampling, Speculate};
 
+use crate::generate::ahead::is_recurrent;
 use crate::generate::common::{fresh, greedy, on, one_thread, reference_prompt};
 use crate::support::mlx_layout::Checkpoint;
 
@@ -21,7 +22,7 @@ fn ways() -> Vec<GenerateOptions> {
 /// Whatever drafts changes no text, greedy or drawn, in turns of a conversation, with all drafters or one: of models that are
 /// opened for each way.
 pub(crate) fn no_text_changes(name: &str, open: impl Fn(usize, LoadOptions) -> Model) {
-    let mut accepted = 0;
+    let (mut accepted, trees) = (0, !is_recurrent(name));
     for (at, options) in ways().into_iter().enumerate() {
         let model = open(at, one_thread().prefill_chunk([256, 16, 1, 64][at]));
         let prompt: Vec<_> = reference_prompt(name, at % 3).into_iter().cycle().take(70 + 29 * at).collect();
@@ -32,6 +33,8 @@ pub(crate) fn no_text_changes(name: &str, open: impl Fn(usize, LoadOptions) -> M
             options.clone().speculate(Speculate::DraftModel),
             options.clone().speculate(Speculate::DraftModel).draft_tokens([1, 4, 15, 2][at]),
             options.clone().draft_tokens(3),
+            options.clone().draft_tree(trees),
+            options.clone().speculate(Speculate::DraftModel).draft_tokens([2, 1, 1, 5][at]).draft_tree(trees),
         ] {
             let output = fresh(&model, prompt.clone(), &ahead);
             assert_eq!((output.ids, output.text), (expected.ids.clone(), expected.text.clone()), "{ahead:?}");
@@ -55,9 +58,14 @@ pub(crate) fn no_batch_changes(name: &str, model: &Model) {
     let off = greedy(40).speculate(Speculate::Off);
     let alone: Vec<_> = prompts.iter().map(|prompt| fresh(model, prompt.clone(), &off).ids).collect();
     let (all, one) = (greedy(40), greedy(40).speculate(Speculate::DraftModel));
-    for ahead in
-        [all.clone(), all.draft_tokens(2), one.clone(), one.clone().draft_tokens(1), one.draft_tokens(9)]
-    {
+    for ahead in [
+        all.clone(),
+        all.draft_tokens(2),
+        one.clone(),
+        one.clone().draft_tokens(1),
+        one.clone().draft_tokens(9),
+        one.draft_tokens(2).draft_tree(!is_recurrent(name)),
+    ] {
         let prompts: Vec<Prompt> = prompts.iter().cloned().map(Into::into).collect();
         let outputs = model.generate_batch(prompts, &ahead).into_iter();
         assert_eq!(outputs.map(|output| output.unwrap().ids).collect::<Vec<_>>(), alone, "{ahead:?}");

@@ -23,5 +23,6 @@ mod sampling;
 mod saved;
 mod sessions;
 mod together;
+mod trees;
 mod waking;
 mod wrapped;

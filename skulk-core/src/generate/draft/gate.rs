@@ -46,7 +46,7 @@ pub(in crate::generate) struct Step {
     pub(in crate::generate) sessions: usize,
     /// Rows that are computed again, as tokens behind them were not right.
     pub(in crate::generate) again: usize,
-    /// Rows of drafted tokens.
+    /// Rows of drafted tokens, and those before that are computed for them in copies.
     pub(in crate::generate) drafted: usize,
     /// All of these because they pay.
     pub(in crate::generate) own: bool,
@@ -57,7 +57,7 @@ pub(in crate::generate) struct Step {
 }
 
 impl Step {
-    fn rows(&self) -> usize {
+    pub(in crate::generate) fn rows(&self) -> usize {
         self.sessions + self.again + self.drafted
     }
 
@@ -196,6 +196,14 @@ impl Gate {
         Some(best)
     }
 
+    /// Whether a step with drafts, which is to give so many tokens, makes more a second with so many further rows that give
+    /// this much of a token.
+    pub(in crate::generate) fn gains(&self, step: Step, tokens: f64, (rows, more): (usize, f64)) -> bool {
+        let time = |rows| Some(self.times.of(rows).filter(|_| rows <= ROWS)? + step.drafting);
+        let [without, with] = [step.rows(), step.rows() + rows].map(time);
+        without.zip(with).is_some_and(|(without, with)| (tokens + more) * without > tokens * with)
+    }
+
     /// Tokens a second of a session alone, with as many rows of these chances as make the most.
     pub(in crate::generate) fn rate(&self, again: usize, chances: impl Iterator<Item = Chance>) -> f64 {
         let step = Step { sessions: 1, again, ..Step::default() };
@@ -306,13 +314,18 @@ pub(in crate::generate) enum Source {
 
 /// How often drafts of a generation are accepted: those of texts by how long these agreed before, and those of a model.
 #[derive(Debug, Clone)]
-pub(in crate::generate) struct Acceptance([f64; CLASSES]);
+pub(in crate::generate) struct Acceptance {
+    classes: [f64; CLASSES],
+    /// Of other guesses, of texts and of a model, where the first was wrong.
+    others: [f64; 2],
+}
 
 /// Classes of lengths: 3, 4 to 7, 8 to 15, 16 to 31, and more; and a model.
 const CLASSES: usize = 6;
 /// What is expected at first.
 const FIRST: [f64; CLASSES] = [0.35, 0.5, 0.7, 0.8, 0.9, FIRST_OF_MODEL];
 pub(super) const FIRST_OF_MODEL: f64 = 0.7;
+const FIRST_OF_OTHERS: f64 = 0.3;
 /// How much of it each drafted token changes, and how much of what was found is forgotten where none is drafted.
 const CHANGE: f64 = 0.08;
 const FORGETTING: f64 = 0.005;
@@ -328,36 +341,47 @@ impl Source {
 
 impl Default for Acceptance {
     fn default() -> Self {
-        Self(FIRST)
+        Self { classes: FIRST, others: [FIRST_OF_OTHERS; 2] }
     }
 }
 
 impl Acceptance {
     /// The chance that a token is accepted behind which others were.
     pub(in crate::generate) fn chance(&self, source: Source) -> f64 {
-        self.0[source.class()]
+        self.classes[source.class()]
     }
 
     /// Expects this of a source.
     pub(in crate::generate) fn expect(&mut self, source: Source, chance: f64) {
-        self.0[source.class()] = chance;
+        self.classes[source.class()] = chance;
     }
 
     /// Notes that nothing was drafted: what is known gets old, and nears what is usual.
     pub(in crate::generate) fn rest(&mut self, source: Source, usual: Option<f64>) {
         let class = source.class();
-        self.0[class] += FORGETTING * (usual.unwrap_or(FIRST[class]) - self.0[class]);
+        self.classes[class] += FORGETTING * (usual.unwrap_or(FIRST[class]) - self.classes[class]);
     }
 
     /// Notes that of `drafted` tokens the first `accepted` were.
     pub(in crate::generate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
-        let chance = &mut self.0[source.class()];
+        let chance = &mut self.classes[source.class()];
         for _ in 0..accepted {
             *chance += CHANGE * (1.0 - *chance);
         }
         if accepted < drafted {
             *chance -= CHANGE * *chance;
         }
+    }
+
+    /// The chances that other guesses are right where the first is wrong: of texts, and of a model.
+    pub(in crate::generate) fn otherwise(&self) -> [f64; 2] {
+        self.others
+    }
+
+    /// Notes whether another guess was right where the first was wrong.
+    pub(in crate::generate) fn note_other(&mut self, source: Source, right: bool) {
+        let chance = &mut self.others[usize::from(source == Source::Model)];
+        *chance += CHANGE * (f64::from(u8::from(right)) - *chance);
     }
 }
 
@@ -439,6 +463,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Other guesses are computed where what they give is more than what their rows take.
+    #[test]
+    fn rows_of_other_guesses_pay_or_not() {
+        let mut gate = Gate::default();
+        let step = |drafted| Step { sessions: 1, drafted, own: true, ..Step::default() };
+        assert!(!gate.gains(step(2), 2.0, (2, 1.0)), "nothing is known");
+        for drafted in [0, 0, 2, 4] {
+            let taken = 10.0 * (1.0 + 0.1 * drafted as f64);
+            gate.note(step(drafted), 1, Duration::from_secs_f64(taken * 1e-3));
+        }
+        // Two rows more take a sixth of a step of three.
+        assert!(gate.gains(step(2), 2.0, (2, 0.34)) && !gate.gains(step(2), 2.0, (2, 0.33)));
+        let slow = Step { drafting: 0.012, ..step(2) };
+        assert!(gate.gains(slow, 2.0, (2, 0.17)) && !gate.gains(slow, 2.0, (2, 0.16)));
+        assert!(!gate.gains(step(ROWS - 2), 1.0, (2, 9.0)), "of more rows nothing is known");
     }
 
     /// A model that does not pay keeps no text from drafting, nor itself for ever.

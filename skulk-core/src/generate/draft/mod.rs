@@ -40,7 +40,13 @@ pub(super) struct Proposal<'a> {
     pub(super) tokens: &'a [TokenId],
     /// That each is right where those before it are.
     pub(super) chance: f64,
-    /// The same of a second model's, where that may draft; and how many it may.
+    /// What else may come first.
+    pub(super) other: Option<TokenId>,
+    /// The chances that this, and a second model's second guess, is right where the first is not.
+    pub(super) otherwise: [f64; 2],
+    /// Whether it is computed; `None`: where that pays.
+    pub(super) tree: Option<bool>,
+    /// The chance that each token of a second model's is right, where that may draft; and how many it may.
     pub(super) model: Option<f64>,
     pub(super) most: usize,
     /// Tokens that may come in all.
@@ -95,6 +101,8 @@ pub(super) struct Drafter {
     speculate: Speculate,
     /// So many in every step.
     always: Option<usize>,
+    /// Whether another guess is computed beside; `None`: where that pays.
+    tree: Option<bool>,
     acceptance: Acceptance,
     /// Where the last proposal came from, if there was one.
     last: Option<Source>,
@@ -125,6 +133,7 @@ impl Drafter {
             second: second.cloned(),
             speculate: options.speculate,
             always: options.draft_tokens,
+            tree: options.draft_tree.or(options.draft_tokens.map(|_| false)),
             acceptance,
             last: None,
         }))
@@ -134,7 +143,9 @@ impl Drafter {
     pub(super) fn draft(&mut self, history: &[TokenId], most: usize) -> Proposal<'_> {
         let most = most.min(self.always.unwrap_or(MOST));
         let model = self.second.as_ref().map(|_| self.acceptance.chance(Source::Model));
-        let proposal = Proposal { model, most, always: self.always.is_some(), ..Proposal::default() };
+        let (otherwise, always) = (self.acceptance.otherwise(), self.always.is_some());
+        let tree = self.tree;
+        let proposal = Proposal { model, most, otherwise, tree, always, ..Proposal::default() };
         self.last = None;
         if !self.texts {
             return proposal;
@@ -152,7 +163,8 @@ impl Drafter {
         let source = Source::Text(found.len);
         self.last = Some(source);
         let (tokens, chance) = (ngrams.followed(found, most), self.acceptance.chance(source));
-        Proposal { tokens, chance, ..proposal }
+        let other = if tree == Some(false) { None } else { ngrams.otherwise(&self.own, found) };
+        Proposal { tokens, chance, other, ..proposal }
     }
 
     /// Lets this model draft from now on, if one shall; false where one shall alone and there is none.
@@ -172,9 +184,13 @@ impl Drafter {
         self.last = Some(Source::Model);
     }
 
-    /// Notes how many of the last proposal's tokens were computed, and how many of these were right.
-    pub(super) fn note(&mut self, drafted: usize, accepted: usize) {
+    /// Notes how many of the last proposal's tokens were computed, and how many of these were right; where none was, whether
+    /// the other guess was, if there was one.
+    pub(super) fn note(&mut self, drafted: usize, accepted: usize, otherwise: Option<bool>) {
         let Some(source) = self.last.take() else { return };
+        if let Some(right) = otherwise {
+            self.acceptance.note_other(source, right);
+        }
         let second = self.second.as_ref().filter(|_| source == Source::Model);
         if drafted == 0 {
             return self.acceptance.rest(source, second.map(|second| second.usual()));

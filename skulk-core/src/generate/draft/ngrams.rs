@@ -73,22 +73,34 @@ impl Ngrams {
 
     /// The place that agrees with the end of these tokens in the most, the latest of equal ones.
     fn find_end_of(&self, text: &[TokenId]) -> Option<Match> {
-        let key = text.last_chunk::<LEAST>()?;
-        let mut place = *self.last.get(key)?;
         let mut best: Option<Match> = None;
-        for _ in 0..PLACES {
-            let next = place as usize + 1;
-            let pairs = self.tokens[..next].iter().rev().zip(text.iter().rev());
-            let len = pairs.take(MOST).take_while(|(a, b)| a == b).count();
-            if best.is_none_or(|best| len > best.len) {
-                best = Some(Match { next, len });
+        for found in self.ends_of(text) {
+            if best.is_none_or(|best| found.len > best.len) {
+                best = Some(found);
             }
-            place = *self.before.get(place as usize)?;
-            if place == NONE || len == MOST {
+            if found.len == MOST {
                 break;
             }
         }
         best
+    }
+
+    /// The token that followed at the latest place where another one did than at this one.
+    pub(super) fn otherwise(&self, text: &Self, found: Match) -> Option<TokenId> {
+        let first = self.tokens.get(found.next)?;
+        let mut others = self.ends_of(&text.tokens).filter_map(|other| self.tokens.get(other.next));
+        others.find(|other| *other != first && **other != END).copied()
+    }
+
+    /// Places that agree with the end of these tokens, the latest first.
+    fn ends_of(&self, text: &[TokenId]) -> impl Iterator<Item = Match> {
+        let last = text.last_chunk::<LEAST>().and_then(|key| self.last.get(key));
+        let before = |place: &u32| self.before.get(*place as usize).copied().filter(|before| *before != NONE);
+        std::iter::successors(last.copied(), before).take(PLACES).map(|place| {
+            let next = place as usize + 1;
+            let pairs = self.tokens[..next].iter().rev().zip(text.iter().rev());
+            Match { next, len: pairs.take(MOST).take_while(|(a, b)| a == b).count() }
+        })
     }
 
     /// The same in other tokens: where they read as these do at their end.
@@ -125,6 +137,7 @@ mod tests {
         assert_eq!(found.len, 4);
         assert_eq!(ngrams.followed(found, 2), tokens(&[4, 5]));
         assert_eq!(ngrams.followed(found, 100), tokens(&[4, 5, 0, 8, 1, 2, 3, 6, 7, 9, 1, 2, 3]));
+        assert_eq!(ngrams.otherwise(&ngrams, found), Some(TokenId(6)));
         ngrams.extend(&tokens(&[6]));
         assert_eq!(ngrams.followed(ngrams.find().unwrap(), 1), tokens(&[7]));
     }

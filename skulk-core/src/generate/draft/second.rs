@@ -222,19 +222,30 @@ pub(in crate::generate) struct Draft {
     replies: [Reply; 2],
 }
 
-/// The likeliest token behind a segment's row.
-fn likeliest(reply: &Reply, segment: usize) -> Option<TokenId> {
+/// What is wanted of the first token's logits.
+const FIRST_GUESSES: Logits = Logits::Top(2);
+
+/// The two likeliest tokens behind a segment's row.
+fn likeliest(reply: &Reply, segment: usize) -> [Option<TokenId>; 2] {
     let found = reply.logits(segment);
     if let Some(ids) = found.row_ids(0) {
-        return ids.first().copied();
+        return [0, 1].map(|at| ids.get(at).copied());
     }
     // Engines may give all where few would do.
-    let all = found.row(0)?.iter().zip(0..);
-    let best = all.reduce(|best, next| if next.0 > best.0 { next } else { best });
-    best.map(|(_, id)| TokenId(id))
+    let mut best = [(f32::NEG_INFINITY, None); 2];
+    for (logit, id) in found.row(0).unwrap_or_default().iter().zip(0..) {
+        if *logit > best[1].0 {
+            best[1] = (*logit, Some(TokenId(id)));
+        }
+        if best[1].0 > best[0].0 {
+            best.swap(0, 1);
+        }
+    }
+    best.map(|(_, id)| id)
 }
 
 /// A session in a step.
+#[derive(Default)]
 struct At {
     number: usize,
     /// The sequence that it runs ahead in, with its positions.
@@ -246,6 +257,8 @@ struct At {
     depth: usize,
     drafts: [TokenId; MOST],
     drafted: usize,
+    /// Its second guess at the first.
+    other: Option<TokenId>,
 }
 
 impl Draft {
@@ -414,10 +427,9 @@ impl Draft {
         let at = whole.then_some(self.segments.len());
         self.catches_up |= n > FEW;
         self.tokens.extend_from_slice(&history[*known..end]);
-        self.segments.push(if whole { segment.want_last(Logits::Top(1)) } else { segment });
+        self.segments.push(if whole { segment.want_last(FIRST_GUESSES) } else { segment });
         *known = end;
-        let (copy, drafts) = (None, [TokenId(0); MOST]);
-        self.at.push(At { number, seq, len: end, copy, segment: at, depth, drafts, drafted: 0 });
+        self.at.push(At { number, seq, len: end, segment: at, depth, ..At::default() });
         Ok(())
     }
 
@@ -456,15 +468,14 @@ impl Draft {
         self.catches_up |= n > FEW;
         let at = (whole && depth > 0).then_some(self.segments.len());
         self.segments.push(match at {
-            Some(_) => segment.want_last(Logits::Top(1)).tap(n - 1..n),
+            Some(_) => segment.want_last(FIRST_GUESSES).tap(n - 1..n),
             None => segment,
         });
         self.tokens.extend_from_slice(tokens);
         self.hidden.extend(hidden.drain(..n * width));
         hidden.shrink_to(2 * UNSEEN * width);
         (*known, *from) = (*known + n, *from + n);
-        let (copy, drafts) = (None, [TokenId(0); MOST]);
-        self.at.push(At { number, seq: own, len: *known, copy, segment: at, depth, drafts, drafted: 0 });
+        self.at.push(At { number, seq: own, len: *known, segment: at, depth, ..At::default() });
         Ok(())
     }
 
@@ -481,11 +492,10 @@ impl Draft {
             return;
         }
         let (len, segment) = (sure.len(), Some(self.segments.len()));
-        self.segments.push(Segment::new(seq, len, 1).want_last(Logits::Top(1)).tap(0..1));
+        self.segments.push(Segment::new(seq, len, 1).want_last(FIRST_GUESSES).tap(0..1));
         self.tokens.push(*token);
         self.hidden.extend_from_slice(&beside.hidden);
-        let (copy, drafts) = (None, [TokenId(0); MOST]);
-        self.at.push(At { number, seq, len, copy, segment, depth, drafts, drafted: 0 });
+        self.at.push(At { number, seq, len, segment, depth, ..At::default() });
     }
 
     /// Drafts. Says how many seconds of it went to what it had not seen of sessions, beyond the last step's tokens.
@@ -521,13 +531,16 @@ impl Draft {
                 Error::new(ErrorKind::EngineFailed, "no token of the draft model's is the likeliest")
                     .with_hint("its file is broken or another model's: fetch it again")
             };
-            let found = likeliest(&self.replies[0], segment);
-            let token = match &drafts.tokens {
+            let found = likeliest(&self.replies[0], segment).map(|found| match &drafts.tokens {
                 Some(tokens) => found.and_then(|own| tokens.get(own.0 as usize).copied()),
                 None => found,
-            };
-            let token = token.ok_or_else(none)?;
-            if token.0 as usize >= *vocab_size {
+            });
+            let (token, known) =
+                (found[0].ok_or_else(none)?, |token: &TokenId| (token.0 as usize) < *vocab_size);
+            if at.drafted == 0 {
+                at.other = found[1].filter(known);
+            }
+            if !known(&token) {
                 continue;
             }
             at.drafts[at.drafted] = token;
@@ -569,9 +582,9 @@ impl Draft {
         self.shared.stages.forward(&batch, &mut self.replies, &StepCx::new(cancel))
     }
 
-    /// What was drafted, session by session.
-    pub(in crate::generate) fn found(&self) -> impl Iterator<Item = (usize, &[TokenId])> {
-        self.at.iter().map(|at| (at.number, &at.drafts[..at.drafted]))
+    /// What was drafted, session by session, and what else may come first.
+    pub(in crate::generate) fn found(&self) -> impl Iterator<Item = (usize, &[TokenId], Option<TokenId>)> {
+        self.at.iter().map(|at| (at.number, &at.drafts[..at.drafted], at.other))
     }
 
     /// Notes what it has computed of a session whose drafts these are.

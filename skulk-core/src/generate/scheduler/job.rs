@@ -8,7 +8,7 @@ use crate::cancel::CancelToken;
 use crate::engine::{Logits, Reply};
 use crate::error::Result;
 use crate::generate::draft::Proposal;
-use crate::generate::session::{State, Turn};
+use crate::generate::session::{State, Turn, common};
 use crate::ids::TokenId;
 
 /// Work of a session that takes part in steps until it ends.
@@ -77,17 +77,62 @@ pub(in crate::generate) trait Ask: Send {
     fn has_room(&self) -> bool;
     /// Says that the job begins, with so many tokens that need not be computed.
     fn begin(&mut self, cached: usize);
-    /// Takes the results of a step's segment: of rows of which something was wanted, the last ones being of `drafted`
+    /// Takes the results of a step's segment: of rows of which something was wanted, the last ones being of drafted
     /// tokens. Tokens that are to be computed next are added to the state's history; of drafted ones those that were right.
     fn take(
         &mut self,
         state: &mut State,
         reply: &mut Reply,
         segment: usize,
-        drafted: &[TokenId],
+        drafted: Drafted<'_>,
     ) -> Result<Taken>;
     /// Gives the session's turn back, then says how it ended.
     fn end(self: Box<Self>, result: Result<()>, turn: Turn);
+}
+
+/// What was drafted behind a job's tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::generate) struct Drafted<'a> {
+    /// Behind one another.
+    pub(in crate::generate) tokens: &'a [TokenId],
+    /// What else may come first, and the segment whose one wanted row is of it, where it was computed.
+    pub(in crate::generate) other: Option<(TokenId, Option<usize>)>,
+}
+
+impl Drafted<'_> {
+    /// How many of them were computed.
+    pub(in crate::generate) fn len(&self) -> usize {
+        self.tokens.len() + usize::from(self.other_segment().is_some())
+    }
+
+    /// The segment of the other guess.
+    fn other_segment(&self) -> Option<usize> {
+        self.other.and_then(|(_, segment)| segment)
+    }
+
+    /// How many of these tokens were computed: the first ones of what was drafted, or the other guess.
+    pub(in crate::generate) fn right(&self, chosen: &[TokenId]) -> usize {
+        let right = common(chosen, self.tokens);
+        if right == 0 && self.other_right(chosen).is_some() { 1 } else { right }
+    }
+
+    /// The segment of the other guess, if that was computed and is what was chosen.
+    pub(in crate::generate) fn other_right(&self, chosen: &[TokenId]) -> Option<usize> {
+        let (other, segment) = self.other?;
+        segment.filter(|_| chosen.first() == Some(&other) && self.tokens.first() != Some(&other))
+    }
+
+    /// The segment and wanted row of the last of these tokens, if all of them were computed.
+    pub(in crate::generate) fn row_behind(
+        &self,
+        chosen: &[TokenId],
+        segment: usize,
+    ) -> Option<(usize, usize)> {
+        if self.tokens.starts_with(chosen) {
+            return Some((segment, chosen.len()));
+        }
+        self.other_right(chosen).filter(|_| chosen.len() == 1).map(|segment| (segment, 0))
+    }
 }
 
 /// What becomes of a job.

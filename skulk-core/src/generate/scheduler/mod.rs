@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
 use job::Place;
-pub(super) use job::{Ask, Job, Rows, Taken};
+pub(super) use job::{Ask, Drafted, Job, Rows, Taken};
 pub(super) use work::Limits;
 use work::Worker;
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::job::Place;
 use super::share::{Candidate, Room, share};
-use super::{Command, Job, Rows, Signals, Taken};
+use super::{Command, Drafted, Job, Rows, Signals, Taken};
 use crate::cancel::{CancelToken, OnCancel};
 use crate::engine::{Batch, Logits, Reply, Segment, StepCx};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ use crate::generate::WhenFull;
 use crate::generate::draft::{Beside, Chance, Draft, Gate, MOST, Second};
 use crate::generate::session::{Shared, State, common};
 use crate::generate::stages::Stages;
-use crate::ids::TokenId;
+use crate::ids::{SeqId, TokenId};
 
 /// What a model's sessions may take.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +48,25 @@ struct Part {
     of_all: bool,
     /// The second model drafts.
     by_model: bool,
+    other: Other,
+}
+
+/// Another guess at a part's first drafted token.
+#[derive(Debug, Clone, Default)]
+struct Other {
+    token: Option<TokenId>,
+    /// The chances that it is right, of a text's and of the second model's.
+    chances: [f64; 2],
+    /// Whether it is computed; `None`: where that pays.
+    tree: Option<bool>,
+}
+
+/// A copy of a part's sequence in which another guess is computed.
+struct Fork {
+    /// The job, and its segment.
+    at: usize,
+    segment: usize,
+    seq: SeqId,
 }
 
 pub(super) struct Worker {
@@ -74,6 +93,7 @@ pub(super) struct Worker {
     candidates: Vec<Candidate>,
     chosen: Vec<(usize, usize)>,
     parts: Vec<Part>,
+    forks: Vec<Fork>,
     drafts: Vec<TokenId>,
     chances: Vec<(Chance, usize)>,
     /// Tokens that the step has given so far.
@@ -139,6 +159,7 @@ impl Worker {
             candidates: Vec::new(),
             chosen: Vec::new(),
             parts: Vec::new(),
+            forks: Vec::new(),
             drafts: Vec::new(),
             chances: Vec::new(),
             given: 0,
@@ -178,6 +199,7 @@ impl Worker {
             self.lose_draft(&error());
         }
         (0..self.running.len()).for_each(|at| self.fail(at, error()));
+        self.close_forks();
         self.end_over();
         for Waiting { place, on_cancel, .. } in std::mem::take(&mut self.waiting) {
             on_cancel.leave();
@@ -390,6 +412,7 @@ impl Worker {
             drafted: 0..0,
             of_all: false,
             by_model: false,
+            other: Other::default(),
         }));
         self.chosen = chosen;
         let any = !parts.is_empty();
@@ -440,9 +463,18 @@ impl Worker {
             Err(_) if self.is_cancelled(chosen) => self.rewind(chosen),
             Err(error) => match chosen {
                 [part] => self.fail(part.at, error),
-                _ => chosen.chunks(1).for_each(|one| self.compute(one)),
+                _ => {
+                    self.close_forks();
+                    chosen.chunks(1).for_each(|one| self.compute(one));
+                }
             },
         }
+        self.close_forks();
+    }
+
+    /// Gives up copies in which nothing was right, and sequences in whose place one is.
+    fn close_forks(&mut self) {
+        self.forks.drain(..).for_each(|fork| self.stages.close(fork.seq));
     }
 
     /// Brings stages that have computed more of these jobs than the others back to what all of them have. Later they may
@@ -492,6 +524,7 @@ impl Worker {
             self.tokens.extend_from_slice(&state.history[start..end]);
             self.tokens.extend_from_slice(&self.drafts[drafted.clone()]);
         }
+        self.add_forks(chosen);
         self.step = self.signals.next_step();
         // Who was cancelled before the step had this token has not cancelled it.
         chosen.iter().try_for_each(|part| self.running[part.at].job.cancel.check())?;
@@ -504,6 +537,22 @@ impl Worker {
         self.stages.forward(&batch, &mut self.replies, &cx)
     }
 
+    /// Adds the rows of copies in which other guesses are computed.
+    fn add_forks(&mut self, chosen: &[Part]) {
+        for fork in &mut self.forks {
+            let Some(number) = chosen.iter().position(|part| part.at == fork.at) else { continue };
+            let (Part { rows, other, .. }, segment) = (&chosen[number], &self.segments[number]);
+            let state = self.running[fork.at].job.turn.shared.state();
+            self.tokens.extend_from_slice(&state.history[segment.start..segment.start + rows]);
+            self.tokens.extend(other.token);
+            let copy = Segment::new(fork.seq, segment.start, rows + 1).drafted(1).want_last(segment.logits);
+            let tapped = segment.tapped.start..segment.tapped.end.min(rows + 1);
+            let copy = if tapped.is_empty() { copy } else { copy.tap(tapped) };
+            fork.segment = self.segments.len();
+            self.segments.push(copy);
+        }
+    }
+
     /// Whether the last step was cut off, or one of its jobs was cancelled before.
     fn is_cancelled(&self, chosen: &[Part]) -> bool {
         let job = |part: &Part| self.running[part.at].job.cancel.is_cancelled();
@@ -512,14 +561,15 @@ impl Worker {
 
     /// Notes what was computed, and lets jobs take the results they want.
     fn hand_out(&mut self, chosen: &[Part]) {
-        for (segment, Part { at, rows, drafted, .. }) in chosen.iter().enumerate() {
+        for (segment, Part { at, rows, drafted, other, .. }) in chosen.iter().enumerate() {
+            let mut fork = self.forks.iter_mut().find(|fork| fork.at == *at);
             let Running { job, over, reserved, again, beside, .. } = &mut self.running[*at];
             let mut state = job.turn.shared.state();
             let Segment { start, logits, .. } = self.segments[segment];
             let State { history, held, .. } = &mut *state;
             held.extend_from_slice(&history[start..start + rows]);
             *again = 0;
-            let seen = |beside: &mut Beside, replies: &[Reply; 2], rows: usize| {
+            let seen = |beside: &mut Beside, replies: &[Reply; 2], segment: usize, rows: usize| {
                 if let Some(draft) = &self.draft {
                     let first = self.segments[segment].tapped.start;
                     let tap = |layer| replies[0].tap(segment, layer);
@@ -527,18 +577,31 @@ impl Worker {
                 }
             };
             if logits == Logits::None {
-                seen(beside, &self.replies, *rows);
+                seen(beside, &self.replies, segment, *rows);
                 continue;
             }
-            let (reply, drafted, known) =
-                (&mut self.replies[0], &self.drafts[drafted.clone()], history.len());
+            let (reply, known) = (&mut self.replies[0], history.len());
+            let computed = fork.as_ref().map(|fork| fork.segment);
+            let tokens = &self.drafts[drafted.clone()];
+            let drafted = Drafted { tokens, other: other.token.map(|other| (other, computed)) };
             // Readers' wakers are foreign code.
             let take = || job.ask.take(&mut state, reply, segment, drafted);
             let taken = catch_unwind(AssertUnwindSafe(take));
             let State { history, held, seq, .. } = &mut *state;
-            let right = common(&history[known..], drafted);
-            held.extend_from_slice(&drafted[..right]);
-            seen(beside, &self.replies, rows + right);
+            let (new, right) = (&history[known..], drafted.right(&history[known..]));
+            held.extend_from_slice(&new[..right]);
+            let mut all = start + rows + tokens.len();
+            let copied = drafted.other_right(new).zip(fork.as_mut()).zip(seq.as_mut());
+            let segment = match copied {
+                Some(((segment, fork), seq)) => {
+                    // What is right goes on in the copy.
+                    std::mem::swap(seq, &mut fork.seq);
+                    (*reserved, all) = (0, start + rows + 1);
+                    segment
+                }
+                None => segment,
+            };
+            seen(beside, &self.replies, segment, rows + right);
             self.given += (history.len() - known).min(right + 1);
             *over = match taken {
                 Ok(Ok(Taken::GoesOn)) => None,
@@ -554,7 +617,7 @@ impl Worker {
                     Some(Err(Error::new(ErrorKind::Cancelled, "what was to take the results panicked")))
                 }
             };
-            if held.len() < start + rows + drafted.len()
+            if held.len() < all
                 && let Some(seq) = *seq
             {
                 // Pages behind go back, too.

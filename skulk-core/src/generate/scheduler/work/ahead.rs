@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Part, Running, Worker};
+use super::{Fork, Other, Part, Running, Worker};
 use crate::engine::{Logits, PAGE_TOKENS};
 use crate::error::{Error, ErrorKind, Result};
-use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Step};
+use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Proposal, Step};
+use crate::ids::SeqId;
 
+/// Rows of another guess: that of the token before it, and its own.
+const FORKED: usize = 2;
 /// Tokens that a text is taken to have, at most, where more may come.
 const AHEAD: usize = 256;
 
@@ -40,6 +43,10 @@ impl Worker {
             let border = PAGE_TOKENS - (state.held.len() + part.rows) % PAGE_TOKENS;
             let most = if recurrent { most.min(border) } else { most };
             let proposal = job.ask.draft(&state.history, most);
+            let Proposal { other: token, otherwise: chances, tree, .. } = proposal;
+            part.other =
+                Other { token, chances: chances.map(|chance| chance * (1.0 - proposal.chance)), tree };
+            part.other.chances[1] = chances[1] * (1.0 - proposal.model.unwrap_or_default());
             let first = self.drafts.len();
             self.drafts.extend_from_slice(proposal.tokens);
             part.drafted = first..first;
@@ -99,7 +106,44 @@ impl Worker {
             step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
         }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
+        let given =
+            sessions as f64 + self.chances[..rows].iter().map(|(chance, _)| chance.right).sum::<f64>();
+        self.fork_parts(parts, &mut step, given, of_all);
         (step, beside)
+    }
+
+    /// Copies the sequences of parts whose other guesses are to be computed, in a step that is to give so many tokens. Of all
+    /// logits, so many rows more may be wanted.
+    fn fork_parts(&mut self, parts: &[Part], step: &mut Step, mut given: f64, mut of_all: usize) {
+        let may = self.gate.may_draft(step.sessions, step.by_model);
+        for part in parts.iter().filter(|part| part.rows == 1 && !part.drafted.is_empty()) {
+            let chance = part.other.chances[usize::from(part.by_model)];
+            let pays = |step: &Step| may && self.gate.gains(*step, given, (FORKED, chance));
+            let wanted = part.other.tree.unwrap_or_else(|| step.own && pays(step));
+            let room = step.rows() + FORKED <= self.limits.rows && (!part.of_all || of_all > 0);
+            if !wanted || !room || self.limits.recurrent || part.other.token.is_none() {
+                continue;
+            }
+            let Some(seq) = self.fork_part(part) else { continue };
+            self.forks.push(Fork { at: part.at, segment: 0, seq });
+            step.drafted += FORKED;
+            given += chance;
+            of_all -= usize::from(part.of_all);
+        }
+    }
+
+    /// A copy of a part's sequence with pages for its token and another one, where there are any.
+    fn fork_part(&self, part: &Part) -> Option<SeqId> {
+        let (seq, held) = {
+            let state = self.running[part.at].job.turn.shared.state();
+            (state.seq?, state.held.len())
+        };
+        let (copy, len) = self.stages.fork(seq, held).ok()?;
+        if len == held && self.stages.reserve(copy, held + FORKED).is_ok() {
+            return Some(copy);
+        }
+        self.stages.close(copy);
+        None
     }
 
     /// Lets the second model draft for those parts that it shall, as many as they have. Says how long it took for what it had
@@ -108,11 +152,12 @@ impl Worker {
         let Some(mut draft) = self.draft.take() else { return Duration::ZERO };
         let found = self.run_model(&mut draft, parts);
         for part in parts.iter_mut().filter(|part| part.by_model) {
-            part.drafted = 0..0;
+            (part.drafted, part.other.token) = (0..0, None);
         }
         if found.is_ok() {
-            for (number, tokens) in draft.found() {
+            for (number, tokens, other) in draft.found() {
                 let (part, first) = (&mut parts[number], self.drafts.len());
+                part.other.token = other;
                 self.drafts.extend_from_slice(tokens);
                 part.drafted = first..self.drafts.len();
                 draft.keep(&mut self.running[part.at].beside, tokens);
