@@ -36,6 +36,7 @@ test("options of another kind are refused", async () => {
     [{ seed: -1n }, "seed"],
     [{ speculate: "always" }, "speculate"],
     [{ draftTokens: 2, speculate: "off" }, "draft_tokens"],
+    [{ draftTree: true, speculate: "off" }, "draft_tree"],
     [{ draftTexts: "a" }, "draftTexts"],
     [{ ignoreEos: 1 }, "ignoreEos"],
     [{ logitBias: [1, 2] }, "logitBias"],

@@ -64,6 +64,9 @@ test("assistants and EAGLE heads change no text", async () => {
     assert.deepEqual([ahead.ids, ahead.finish.warnings], [alone.ids, []]);
     const { draftedTokens, acceptedTokens } = ahead.finish.timings;
     assert.ok(0 < acceptedTokens && acceptedTokens < draftedTokens);
+    const tree = await told({ speculate: "draft_model", draftTokens: 2, draftTree: true });
+    assert.deepEqual([tree.ids, tree.finish.warnings], [alone.ids, []]);
+    assert.ok(tree.finish.timings.draftSteps < ahead.finish.timings.draftSteps);
     await assert.rejects(skulk.Model.load(draftModel), failure("ArchUnsupported"));
   }
 });

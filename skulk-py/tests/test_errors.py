@@ -106,6 +106,7 @@ def test_a_wrong_shape_carries_both(tmp_path: Path) -> None:
         ({"draft_tokens": 0}, "draft_tokens"),
         ({"draft_tokens": 16}, "draft_tokens"),
         ({"draft_tokens": 2, "speculate": "off"}, "draft_tokens"),
+        ({"draft_tree": True, "speculate": "off"}, "draft_tree"),
         ({"draft_texts": "a"}, "draft_texts"),
         ({"logprobs": 65}, "logprobs"),
         ({"logit_bias": {10**6: 1.0}}, "logit_bias"),

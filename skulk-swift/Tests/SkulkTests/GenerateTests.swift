@@ -62,6 +62,11 @@ import Testing
         let ahead = try await model.generate(prompt, options: drafting).output()
         #expect(ahead.ids == alone.ids && ahead.finish.warnings.isEmpty)
         #expect(ahead.finish.timings.acceptedTokens > 0)
+        let trees = GenerateOptions(
+            maxTokens: 60, speculate: .draftModel, draftTokens: 2, draftTree: true, ignoreEos: true)
+        let tree = try await model.generate(prompt, options: trees).output()
+        #expect(tree.ids == alone.ids && tree.finish.warnings.isEmpty)
+        #expect(tree.finish.timings.draftSteps < ahead.finish.timings.draftSteps)
     }
 
     @Test func aHeadForTokensAheadChangesNoText() async throws {
