@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use skulk::{ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Speculate, TokenId};
+use skulk::{ErrorKind, GenerateOptions, KvType, LoadOptions, Model, Prompt, Speculate, TokenId};
 
 use crate::fixtures::root;
 use crate::generate::common::{OPENING, fresh, greedy, model, one_thread, path, reference_prompt};
@@ -73,7 +73,7 @@ fn other_texts_are_taken() {
 fn copies_leave_no_pages() {
     let load = one_thread().sessions(4).prefill_chunk(32);
     let model = drafted("llama", "ahead/llama_eagle3", load);
-    let prompts: Vec<_> = (0..6).map(|at| reference_prompt("llama", at % 3).into()).collect();
+    let prompts: Vec<Prompt> = (0..6).map(|at| reference_prompt("llama", at % 3).into()).collect();
     let options = greedy(40).speculate(Speculate::DraftModel).draft_tokens(2).draft_tree(true);
     let outputs = model.generate_batch(prompts, &options);
     assert!(outputs.into_iter().all(|output| output.unwrap().finish.timings.accepted_tokens > 0));
