@@ -1716,6 +1716,12 @@ export interface GenerateOptions {
    */
   draftTokens?: number | null;
   /**
+   * Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares its
+   * pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never with
+   * `draft_tokens`. Models with recurrent layers have none.
+   */
+  draftTree?: boolean | null;
+  /**
    * Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144 tokens
    * and 4 MiB.
    */
@@ -1820,6 +1826,12 @@ export interface ChatOptions {
    * or not that pays, 1 to 15; by default as many as pay.
    */
   draftTokens?: number | null;
+  /**
+   * Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares its
+   * pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never with
+   * `draft_tokens`. Models with recurrent layers have none.
+   */
+  draftTree?: boolean | null;
   /**
    * Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144 tokens
    * and 4 MiB.

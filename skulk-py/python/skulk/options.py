@@ -209,6 +209,9 @@ class GenerateOptions(TypedDict, total=False):
       chosen: on the CPU the text is the same in every bit.
     - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
       rows for them, whether or not that pays, 1 to 15; by default as many as pay.
+    - ``draft_tree``: Whether another guess at the next token is computed beside the first one, in a copy of the
+      sequence that shares its pages, for two rows of a step, where the step has them: a small tree. By default where
+      that pays, and never with ``draft_tokens``. Models with recurrent layers have none.
     - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
       At most 262,144 tokens and 4 MiB.
     - ``stop``: Texts that end the generation; they are not part of its text.
@@ -237,6 +240,7 @@ class GenerateOptions(TypedDict, total=False):
     seed: int | None
     speculate: Literal["auto", "ngram", "draft_model", "off"] | None
     draft_tokens: int | None
+    draft_tree: bool | None
     draft_texts: Iterable[str] | None
     stop: Iterable[str] | None
     json_schema: Mapping[str, Any] | None
@@ -303,6 +307,9 @@ class ChatOptions(TypedDict, total=False):
       chosen: on the CPU the text is the same in every bit.
     - ``draft_tokens``: Tokens that are computed ahead in every step, as far as they are proposed and the step has
       rows for them, whether or not that pays, 1 to 15; by default as many as pay.
+    - ``draft_tree``: Whether another guess at the next token is computed beside the first one, in a copy of the
+      sequence that shares its pages, for two rows of a step, where the step has them: a small tree. By default where
+      that pays, and never with ``draft_tokens``. Models with recurrent layers have none.
     - ``draft_texts``: Texts that the text may quote, beside its own prompt: what followed there is proposed, too.
       At most 262,144 tokens and 4 MiB.
     - ``stop``: Texts that end the generation; they are not part of its text.
@@ -338,6 +345,7 @@ class ChatOptions(TypedDict, total=False):
     seed: int | None
     speculate: Literal["auto", "ngram", "draft_model", "off"] | None
     draft_tokens: int | None
+    draft_tree: bool | None
     draft_texts: Iterable[str] | None
     stop: Iterable[str] | None
     json_schema: Mapping[str, Any] | None

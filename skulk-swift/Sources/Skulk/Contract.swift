@@ -3056,6 +3056,10 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
     /// whether or not that pays, 1 to 15; by default as many as pay.
     public var draftTokens: Int?
+    /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares
+    /// its pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never
+    /// with `draft_tokens`. Models with recurrent layers have none.
+    public var draftTree: Bool?
     /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
     /// tokens and 4 MiB.
     public var draftTexts: [String]?
@@ -3093,6 +3097,7 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         seed: Int? = nil,
         speculate: Speculate? = nil,
         draftTokens: Int? = nil,
+        draftTree: Bool? = nil,
         draftTexts: [String]? = nil,
         stop: [String]? = nil,
         jsonSchema: JSONValue? = nil,
@@ -3117,6 +3122,7 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
         self.seed = seed
         self.speculate = speculate
         self.draftTokens = draftTokens
+        self.draftTree = draftTree
         self.draftTexts = draftTexts
         self.stop = stop
         self.jsonSchema = jsonSchema
@@ -3217,6 +3223,10 @@ public struct ChatOptions: Codable, Sendable, Hashable {
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
     /// whether or not that pays, 1 to 15; by default as many as pay.
     public var draftTokens: Int?
+    /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares
+    /// its pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never
+    /// with `draft_tokens`. Models with recurrent layers have none.
+    public var draftTree: Bool?
     /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
     /// tokens and 4 MiB.
     public var draftTexts: [String]?
@@ -3259,6 +3269,7 @@ public struct ChatOptions: Codable, Sendable, Hashable {
         seed: Int? = nil,
         speculate: Speculate? = nil,
         draftTokens: Int? = nil,
+        draftTree: Bool? = nil,
         draftTexts: [String]? = nil,
         stop: [String]? = nil,
         jsonSchema: JSONValue? = nil,
@@ -3289,6 +3300,7 @@ public struct ChatOptions: Codable, Sendable, Hashable {
         self.seed = seed
         self.speculate = speculate
         self.draftTokens = draftTokens
+        self.draftTree = draftTree
         self.draftTexts = draftTexts
         self.stop = stop
         self.jsonSchema = jsonSchema
