@@ -66,7 +66,8 @@ test("assistants and EAGLE heads change no text", async () => {
     assert.ok(0 < acceptedTokens && acceptedTokens < draftedTokens);
     const tree = await told({ speculate: "draft_model", draftTokens: 2, draftTree: true });
     assert.deepEqual([tree.ids, tree.finish.warnings], [alone.ids, []]);
-    assert.ok(tree.finish.timings.draftSteps < ahead.finish.timings.draftSteps);
+    assert.ok(tree.finish.timings.draftedTokens > draftedTokens);
+    assert.ok(tree.finish.timings.draftSteps <= ahead.finish.timings.draftSteps);
     await assert.rejects(skulk.Model.load(draftModel), failure("ArchUnsupported"));
   }
 });

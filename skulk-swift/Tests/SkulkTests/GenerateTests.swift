@@ -66,7 +66,8 @@ import Testing
             maxTokens: 60, speculate: .draftModel, draftTokens: 2, draftTree: true, ignoreEos: true)
         let tree = try await model.generate(prompt, options: trees).output()
         #expect(tree.ids == alone.ids && tree.finish.warnings.isEmpty)
-        #expect(tree.finish.timings.draftSteps < ahead.finish.timings.draftSteps)
+        #expect(tree.finish.timings.draftedTokens > ahead.finish.timings.draftedTokens)
+        #expect(tree.finish.timings.draftSteps <= ahead.finish.timings.draftSteps)
     }
 
     @Test func aHeadForTokensAheadChangesNoText() async throws {
