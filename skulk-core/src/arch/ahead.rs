@@ -39,6 +39,20 @@ pub enum AheadSpec {
     },
 }
 
+/// An EAGLE-3 head as its file tells of it.
+pub(super) struct Eagle {
+    pub(super) spec: ArchSpec,
+    /// Elements of its model's hidden states.
+    pub(super) hidden_size: usize,
+    /// Tokens that its own output head is for.
+    pub(super) vocab_size: usize,
+    /// Hidden states are taken behind so many layers, where that is told.
+    pub(super) borders: Option<[usize; 3]>,
+    /// The field that tells it.
+    pub(super) field: &'static str,
+    pub(super) normed: bool,
+}
+
 impl ArchSpec {
     /// The head for tokens ahead that a checkpoint has for this model, as a model of one layer: in the model's own file, or
     /// in one of its own beside it. `None`: it has none that this version knows.
@@ -86,15 +100,20 @@ impl ArchSpec {
     /// # Errors
     /// As [`assistant_in`](Self::assistant_in).
     pub fn eagle_in(&self, checkpoint: &dyn Checkpoint) -> Result<Option<Self>> {
-        let Metadata::HuggingFace(metadata) = checkpoint.metadata() else { return Ok(None) };
-        let file = metadata.folder.join("config.json");
-        let Some(found) = huggingface::eagle(&metadata.config, &file)? else { return Ok(None) };
+        let found = match checkpoint.metadata() {
+            Metadata::Gguf(metadata) => gguf::eagle(metadata, checkpoint)?,
+            Metadata::HuggingFace(metadata) => {
+                let file = metadata.folder.join("config.json");
+                huggingface::eagle(&metadata.config, &file, checkpoint)?
+            }
+            Metadata::Vindex(_) => None,
+        };
+        let Some(found) = found else { return Ok(None) };
         let named = |error: Error| error.with("file", checkpoint.path().display());
         let mut own = found.spec;
-        own.names = own.names.of_eagle(|name| checkpoint.tensor(name).is_some());
         let has = |name: String| checkpoint.tensor(&name).is_some();
         let own_embedding = has(own.names.embedding());
-        let head = has(own.names.head()).then(|| found.vocab_size.unwrap_or(own.vocab_size));
+        let head = has(own.names.head()).then_some(found.vocab_size);
         let n = self.n_layers();
         let borders = found.borders.unwrap_or([2, n / 2, n.saturating_sub(3)]);
         let ascending = borders[0] > 0 && borders.is_sorted_by(|a, b| a < b) && borders[2] <= n;
@@ -103,7 +122,7 @@ impl ArchSpec {
             let message = format!(
                 "expected hidden states behind three numbers of the {n} layers, each larger than the one before, {told} {borders:?}"
             );
-            return Err(named(invalid("eagle_aux_hidden_state_layer_ids", message)));
+            return Err(named(invalid(found.field, message)));
         }
         let layers = borders.map(|border| border - 1);
         let (hidden_size, normed) = (found.hidden_size, found.normed);

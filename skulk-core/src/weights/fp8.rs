@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::safetensors::{HfMetadata, UnreadableTensor};
+use super::safetensors::HfMetadata;
+use super::unreadable::UnreadableTensor;
 use super::{DType, TensorInfo};
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::safetensors::{HfMetadata, UnreadableTensor};
+use super::safetensors::HfMetadata;
+use super::unreadable::UnreadableTensor;
 use super::{DType, TensorInfo};
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 

@@ -17,6 +17,7 @@ mod rearranged;
 mod region;
 mod resident;
 pub mod safetensors;
+mod unreadable;
 
 use std::path::Path;
 
@@ -32,6 +33,7 @@ pub(crate) use rearranged::Outputs;
 pub(crate) use region::PADDED;
 pub use region::Region;
 pub(crate) use region::ScaleRows;
+use unreadable::UnreadableTensor;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::VindexMetadata;

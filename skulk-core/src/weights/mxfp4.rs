@@ -4,7 +4,7 @@
 //! A weight `W` is two tensors of bytes: `W_blocks` `[.., row / 32, 16]`, two numbers a byte, the lower half first, and
 //! `W_scales` `[.., row / 32]`.
 
-use super::safetensors::UnreadableTensor;
+use super::unreadable::UnreadableTensor;
 use super::{DType, TensorInfo};
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
 

@@ -1,8 +1,10 @@
 //! EAGLE-3 heads against a reference made with speculators in float32: drafts token by token, logits, and hidden states.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skulk::arch::{ArchSpec, AheadSpec};
+use serde_json::Value;
+use skulk::arch::{AheadSpec, ArchSpec};
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{Batch, CancelToken, ErrorKind, KvType, SeqId, Shard, TokenId, open_checkpoint};
 
@@ -10,7 +12,7 @@ use super::reference::F32_CACHE;
 use super::stages::{Setup, Stages, argmax, assert_near, floats};
 use crate::fixtures::{chosen, ids, json, path, root};
 
-fn beside() -> std::path::PathBuf {
+fn beside() -> PathBuf {
     root().join("tests/fixtures/ahead/llama_eagle3")
 }
 
@@ -24,15 +26,58 @@ fn draft(head: &dyn Shard, start: usize, tokens: &[TokenId], hidden: &[f32]) -> 
     (reply.logits(0).data.to_vec(), reply.tap(0, 0).unwrap().to_vec())
 }
 
-/// Loads the head beside a model's last stage.
-fn load(stages: &Stages) -> Box<dyn Shard> {
-    let (checkpoint, model) = (open_checkpoint(beside()).unwrap(), open_checkpoint(path("llama")).unwrap());
+/// Loads a head beside a model's last stage.
+fn load(stages: &Stages, beside: &Path) -> Box<dyn Shard> {
+    let (checkpoint, model) = (open_checkpoint(beside).unwrap(), open_checkpoint(path("llama")).unwrap());
     let spec = stages.arch.eagle_in(&*checkpoint).unwrap().expect("an EAGLE head");
     let spec = ShardSpec::new(Arc::new(spec), 0..1, 1024, 512, KvType::F32).unwrap();
     let (cancel, last) = (CancelToken::new(), stages.shards.last().unwrap());
     let head = last.load_ahead(&spec, &*checkpoint, &*model, &LoadCx::new(&cancel, &|| ())).unwrap();
     head.open(SeqId(0), &[]).unwrap();
     head
+}
+
+/// What a head gives behind each row of a text: logits and states, to a depth of three behind the reference's drafts.
+struct Followed {
+    drafts: Vec<[(Vec<f32>, Vec<f32>); 3]>,
+    /// The hidden states that it takes, of the first such row.
+    taken: Vec<Vec<f32>>,
+}
+
+fn follow(beside: &Path, example: &Value, cuts: Vec<usize>) -> Followed {
+    let setup = Setup { cuts, kv: KvType::F32.into(), ..Setup::default() };
+    let stages = Stages::load(&path("llama"), &setup).unwrap();
+    let head = load(&stages, beside);
+    let Some(AheadSpec::Eagle { layers, .. }) = head.spec().arch.ahead else { panic!("an EAGLE head") };
+    assert_eq!(layers, [1, 2, 3]);
+
+    let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
+    let segments = [Segment::new(stages.open(0), 0, text.len()).tap(0..text.len())];
+    let cancel = CancelToken::new();
+    let mut replies: Vec<Reply> = Vec::new();
+    for shard in &stages.shards {
+        let batch = Batch::new(&segments, &text).taps(&layers);
+        let batch = replies.last().map_or(batch, |before| batch.hidden(before.hidden().data()));
+        let mut reply = Reply::new();
+        shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
+        replies.push(reply);
+    }
+    let width = stages.arch.hidden_size;
+    let taps = layers.map(|layer| replies.iter().find_map(|reply| reply.tap(0, layer)).unwrap());
+    let row = |row: usize| taps.iter().map(move |tap| &tap[row * width..(row + 1) * width]);
+    let first = example["first_t"].as_u64().unwrap() as usize;
+    let told = ["draft1", "draft2"].map(|name| ids(&example[name]));
+    let (mut known, mut drafts) = (0, Vec::new());
+    for at in 0..told[0].len() - 1 {
+        let end = first + at + 1;
+        let hidden: Vec<f32> = (known..end).flat_map(row).flatten().copied().collect();
+        let one = draft(&*head, known, &text[known + 1..end + 1], &hidden);
+        let two = draft(&*head, end, &[told[0][at]], &one.1);
+        let three = draft(&*head, end + 1, &[told[1][at]], &two.1);
+        drafts.push([one, two, three]);
+        known = end;
+    }
+    Followed { drafts, taken: row(first).map(<[f32]>::to_vec).collect() }
 }
 
 #[test]
@@ -47,72 +92,62 @@ fn eagle_heads_draft_what_the_reference_does() {
     let few = if super::is_emulated() { 1 } else { 4 };
     for (at, example) in chosen(few, examples) {
         // What it takes comes from one stage or from two.
-        let cuts = if at % 2 == 0 { vec![] } else { vec![2] };
-        let setup = Setup { cuts, kv: KvType::F32.into(), ..Setup::default() };
-        let stages = Stages::load(&path("llama"), &setup).unwrap();
-        let head = load(&stages);
-        let Some(AheadSpec::Eagle { layers, .. }) = head.spec().arch.ahead else { panic!("an EAGLE head") };
-        assert_eq!(layers, [1, 2, 3]);
-
-        let text = [ids(&example["prompt_ids"]), ids(&example["greedy_ids"])].concat();
-        let segments = [Segment::new(stages.open(0), 0, text.len()).tap(0..text.len())];
-        let cancel = CancelToken::new();
-        let mut replies: Vec<Reply> = Vec::new();
-        for shard in &stages.shards {
-            let batch = Batch::new(&segments, &text).taps(&layers);
-            let batch = replies.last().map_or(batch, |before| batch.hidden(before.hidden().data()));
-            let mut reply = Reply::new();
-            shard.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
-            replies.push(reply);
+        let followed = follow(&beside(), example, if at % 2 == 0 { vec![] } else { vec![2] });
+        for (depth, name) in ["draft1", "draft2", "draft3"].into_iter().enumerate() {
+            for (row, (drafts, told)) in followed.drafts.iter().zip(ids(&example[name])).enumerate() {
+                assert_eq!(token(&drafts[depth].0), told, "{name} of row {row}");
+            }
         }
-        let width = stages.arch.hidden_size;
-        let taps = layers.map(|layer| replies.iter().find_map(|reply| reply.tap(0, layer)).unwrap());
-        let rows = |range: std::ops::Range<usize>| -> Vec<f32> {
-            range.flat_map(|row| taps.iter().flat_map(move |tap| &tap[row * width..(row + 1) * width])).copied().collect()
-        };
-        let first = example["first_t"].as_u64().unwrap() as usize;
-        let told: [_; 3] = ["draft1", "draft2", "draft3"].map(|name| ids(&example[name]));
-        let mut known = 0;
-        for at in 0..told[0].len() - 1 {
-            let row = first + at;
-            let found = draft(&*head, known, &text[known + 1..row + 2], &rows(known..row + 1));
-            known = row + 1;
-            let mut found = vec![found];
-            assert_eq!(token(&found[0].0), told[0][at], "row {row}");
-            for depth in 1..3 {
-                let next = draft(&*head, row + depth, &[told[depth - 1][at]], &found[depth - 1].1);
-                assert_eq!(token(&next.0), told[depth][at], "{depth} behind row {row}");
-                found.push(next);
-            }
-            if at > 0 {
-                continue;
-            }
-            let state = &example["at_first_t"];
-            for (tap, told) in taps.iter().zip(state["aux_first8"].as_array().unwrap()) {
-                assert_near(&tap[row * width..][..8], &floats(told), F32_CACHE, "hidden");
-            }
-            let given = ["layer_out_first8", "draft2_layer_out_first8", "draft3_layer_out_first8"];
-            let logits = ["draft1_top20", "draft2_top20", "draft3_top20"];
-            for ((found, given), logits) in found.iter().zip(given).zip(logits) {
-                assert_near(&found.1[..8], &floats(&state[given]), F32_CACHE, given);
-                let told: Vec<_> = state[logits].as_array().unwrap().iter().map(floats).collect();
-                let own = |pair: &Vec<f32>| {
-                    let own = further.iter().zip(0..).position(|(by, own)| own + by == pair[0] as i64);
-                    found.0[own.unwrap()]
-                };
-                let found: Vec<_> = told.iter().map(own).collect();
-                let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
-                assert_near(&found, &told, F32_CACHE, logits);
-            }
+        let state = &example["at_first_t"];
+        for (tap, told) in followed.taken.iter().zip(state["aux_first8"].as_array().unwrap()) {
+            assert_near(&tap[..8], &floats(told), F32_CACHE, "hidden");
+        }
+        let given = ["layer_out_first8", "draft2_layer_out_first8", "draft3_layer_out_first8"];
+        let logits = ["draft1_top20", "draft2_top20", "draft3_top20"];
+        for ((found, given), logits) in followed.drafts[0].iter().zip(given).zip(logits) {
+            assert_near(&found.1[..8], &floats(&state[given]), F32_CACHE, given);
+            let told: Vec<_> = state[logits].as_array().unwrap().iter().map(floats).collect();
+            let own = |pair: &Vec<f32>| {
+                let own = further.iter().zip(0..).position(|(by, own)| own + by == pair[0] as i64);
+                found.0[own.unwrap()]
+            };
+            let found: Vec<_> = told.iter().map(own).collect();
+            let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
+            assert_near(&found, &told, F32_CACHE, logits);
         }
     }
+}
+
+/// llama.cpp's file in 8 bits has tokens where the folder has distances, and gives nearly the same.
+#[test]
+fn eagle_heads_draft_from_files_of_fewer_bits() {
+    let reference = json(&beside().join("reference_eagle3.json"));
+    let file = root().join("tests/fixtures/ahead/llama_eagle3-q8_0.gguf");
+    let tokens = |path: &Path| open_checkpoint(path).unwrap().integers("d2t", 1000).unwrap().unwrap();
+    let own = tokens(&file);
+    assert!(own.iter().zip(0..).map(|(token, at)| token - at).eq(tokens(&beside())));
+    let (mut same, mut all) = (0, 0);
+    for example in chosen(if super::is_emulated() { 1 } else { 4 }, reference["examples"].as_array().unwrap()) {
+        let [floats, bits] = [&beside(), &file].map(|beside| follow(beside, example, vec![]));
+        for (floats, bits) in floats.drafts.iter().flatten().zip(bits.drafts.iter().flatten()) {
+            // Of the largest.
+            assert_near(&bits.0, &floats.0, 0.05, "logits");
+            same += usize::from(argmax(&bits.0) == argmax(&floats.0));
+            all += 1;
+        }
+        let first = &bits.drafts.iter().map(|row| own[argmax(&row[0].0).0 as usize] as u32).collect::<Vec<_>>();
+        let told = ids(&example["draft1"]);
+        let right = first.iter().zip(&told).filter(|(found, told)| **found == told.0).count();
+        assert!(right * 100 >= 94 * first.len(), "{right} of {}", first.len());
+    }
+    assert!(100 * same >= 94 * all, "{same} of {all}");
 }
 
 /// What describes no head of this model, or batches that are none of a head's, are refused.
 #[test]
 fn what_no_eagle_head_computes_is_refused() {
     let stages = Stages::load(&path("llama"), &Setup::default()).unwrap();
-    let head = load(&stages);
+    let head = load(&stages, &beside());
     let (width, cancel) = (stages.arch.hidden_size, CancelToken::new());
     let step = |rows: usize, hidden: usize, logits| {
         let tokens = vec![TokenId(9); rows];

@@ -175,8 +175,40 @@ fn refuses_impossible_tensors() {
     let unsupported = ErrorKind::DTypeUnsupported;
     let other = new().tensor("t", types::Q8_1, &[32], &[0; 36]);
     refuses(&other, unsupported, &["Q8_1", "type 9", "tensor: t"]);
-    refuses(&new().tensor("t", 26, &[1], &[0; 4]), unsupported, &["I32"]);
+    refuses(&new().tensor("t", 24, &[4], &[0; 4]), unsupported, &["I8"]);
     refuses(&new().tensor("t", 4242, &[1], &[0; 4]), unsupported, &["4242"]);
+}
+
+/// Integers are no weights: they are listed with none, and their numbers are given to whoever asks.
+#[test]
+fn reads_integers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (few, many) = ([7i32, -9], [1i64 << 40, -3, 0]);
+    let bytes = |all: Vec<Vec<u8>>| all.concat();
+    let file = GgufWriter::new()
+        .tensor("few", 26, &[2], &bytes(few.map(|n| n.to_le_bytes().to_vec()).to_vec()))
+        .tensor_f32("norm", &[4], &[1.0; 4])
+        .tensor("many", 27, &[3], &bytes(many.map(|n| n.to_le_bytes().to_vec()).to_vec()))
+        .build();
+    let path = folder.path().join("integers.gguf");
+    std::fs::write(&path, file).unwrap();
+    let checkpoint = GgufCheckpoint::open(&path).unwrap();
+    assert_eq!(checkpoint.tensors().iter().map(|t| &*t.name).collect::<Vec<_>>(), ["norm"]);
+    assert_eq!(checkpoint.integers("few", 2).unwrap().unwrap(), few.map(i64::from));
+    assert_eq!(checkpoint.integers("many", 3).unwrap().unwrap(), many);
+    assert!(checkpoint.integers("none", 3).unwrap().is_none());
+    for (name, len, kind) in [("many", 2, ErrorKind::TensorShape), ("norm", 4, ErrorKind::DTypeUnsupported)] {
+        let error = checkpoint.integers(name, len).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(format!("{error:?}").contains(name) && error.hint().is_some(), "{error:?}");
+    }
+    assert_eq!(checkpoint.region("many").err().unwrap().kind(), ErrorKind::TensorMissing);
+    // Where they lie is checked as weights are.
+    let invalid = ErrorKind::CheckpointInvalid;
+    let one = || GgufWriter::new().tensor("a", 26, &[8], &[0; 32]);
+    refuses(&one().tensor_at("b", types::F32, &[4], 0), invalid, &["inside"]);
+    refuses(&one().tensor("a", types::F32, &[8], &[0; 32]), invalid, &["twice", "tensor: a"]);
+    refuses(&one().tensor("b", 27, &[1 << 62], &[]), invalid, &["fits in memory"]);
 }
 
 #[test]

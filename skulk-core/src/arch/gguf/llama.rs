@@ -2,6 +2,7 @@
 
 use super::super::names::{GGUF_PHI3, TensorNames};
 use super::super::{ArchSpec, ExpertsSpec, QkNorm, QueryGrowth, RopeLayout, RopeScaling, RopeSpec, Window};
+use super::eagle::EAGLE3;
 use super::keys::Keys;
 use super::{Sizes, plain};
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::weights::{Checkpoint, quant};
 pub(super) fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let qwen3 = keys.arch.starts_with("qwen3");
     // Converters put the two of a pair beside each other.
-    let is_turned = ["llama", "granite", "granitehybrid", "mistral3", "smollm3"].contains(&keys.arch);
+    let is_turned = ["llama", "granite", "granitehybrid", "mistral3", "smollm3", EAGLE3].contains(&keys.arch);
     let layout = if is_turned { RopeLayout::Pairs } else { RopeLayout::Halves };
     let sizes = Sizes::read(keys)?;
     let experts = experts(keys)?;

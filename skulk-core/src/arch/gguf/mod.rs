@@ -1,6 +1,7 @@
 //! What do this GGUF file's key-values describe?
 
 mod deepseek;
+mod eagle;
 mod gemma;
 mod gemma4;
 mod glm;
@@ -14,6 +15,7 @@ mod qwen_next;
 mod step;
 
 use self::keys::Keys;
+use super::ahead::Eagle;
 use super::names::{GGUF, TensorNames};
 use super::{
     Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, MAX_LAYERS, Mixer, NormSpec, RopeSpec,
@@ -50,7 +52,7 @@ pub(super) fn spec(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Resu
         "gpt-oss" => gpt_oss::gpt_oss(&keys, checkpoint),
         "qwen3next" | "qwen35" | "qwen35moe" => qwen_next::qwen_next(&keys, checkpoint),
         other => {
-            let error = match gemma4::ASSISTANTS.contains(&other) {
+            let error = match gemma4::ASSISTANTS.contains(&other) || other == eagle::EAGLE3 {
                 true => drafts_only(other),
                 false => unsupported("the architecture", other, SUPPORTED),
             };
@@ -68,6 +70,12 @@ pub(super) fn assistant(
     let arch = metadata.str("general.architecture")?;
     let known = gemma4::ASSISTANTS.contains(&arch);
     known.then(|| gemma4::assistant(&Keys { metadata, arch }, checkpoint)).transpose()
+}
+
+/// The EAGLE-3 head that a file holds. `None`: it holds something else.
+pub(super) fn eagle(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Result<Option<Eagle>> {
+    let arch = metadata.str("general.architecture")?;
+    (arch == eagle::EAGLE3).then(|| eagle::eagle(&Keys { metadata, arch }, checkpoint)).transpose()
 }
 
 /// What families have in common; `own` adds to each layer what its family has beside.

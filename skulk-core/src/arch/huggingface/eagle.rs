@@ -6,21 +6,11 @@ use serde_json::Value;
 
 use super::llama::LLAMA;
 use super::{describe, only};
+use crate::arch::ahead::Eagle;
 use crate::arch::config::Config;
-use crate::arch::{ArchSpec, unsupported};
+use crate::arch::unsupported;
 use crate::error::Result;
-
-/// A head as its configuration tells of it.
-pub(in crate::arch) struct Eagle {
-    pub(in crate::arch) spec: ArchSpec,
-    /// Elements of its model's hidden states.
-    pub(in crate::arch) hidden_size: usize,
-    /// Tokens that it may draft, where these are not all.
-    pub(in crate::arch) vocab_size: Option<usize>,
-    /// Hidden states are taken behind so many layers, where that is told.
-    pub(in crate::arch) borders: Option<[usize; 3]>,
-    pub(in crate::arch) normed: bool,
-}
+use crate::weights::Checkpoint;
 
 /// Whether a configuration describes such a head.
 pub(super) fn is_eagle(root: &Config<'_>) -> Result<bool> {
@@ -34,7 +24,11 @@ fn is_speculators(root: &Config<'_>) -> Result<bool> {
 }
 
 /// The head in a `config`; `None`: it describes something else.
-pub(in crate::arch) fn eagle(config: &Value, file: &PathBuf) -> Result<Option<Eagle>> {
+pub(in crate::arch) fn eagle(
+    config: &Value,
+    file: &PathBuf,
+    checkpoint: &dyn Checkpoint,
+) -> Result<Option<Eagle>> {
     let root = Config { file, at: "", value: config };
     if !is_eagle(&root)? {
         return Ok(None);
@@ -56,19 +50,24 @@ pub(in crate::arch) fn eagle(config: &Value, file: &PathBuf) -> Result<Option<Ea
     let mut spec = describe(&own, String::new(), &LLAMA)?;
     // It says whose table is used, and of that there is one here.
     spec.tied_embeddings = false;
+    spec.names = spec.names.of_eagle(|name| checkpoint.tensor(name).is_some());
     Ok(Some(Eagle {
         hidden_size: root.opt_usize("target_hidden_size")?.unwrap_or(spec.hidden_size),
-        vocab_size: root.opt_usize("draft_vocab_size")?,
+        vocab_size: root.opt_usize("draft_vocab_size")?.unwrap_or(spec.vocab_size),
         borders: borders(&root)?,
+        field: BORDERS,
         // Heads by speculators are trained so unless they say otherwise.
         normed: root.bool_or("norm_before_residual", is_speculators(&root)?)?,
         spec,
     }))
 }
 
+/// The field that says behind how many layers hidden states are taken.
+const BORDERS: &str = "eagle_aux_hidden_state_layer_ids";
+
 /// Behind how many layers hidden states are taken: told so, or, within `eagle_config`, by the layers that they are taken behind.
 fn borders(root: &Config<'_>) -> Result<Option<[usize; 3]>> {
-    let field = "eagle_aux_hidden_state_layer_ids";
+    let field = BORDERS;
     let (section, further) = match root.opt("eagle_config") {
         Some(_) if root.opt(field).is_none() => (root.section("eagle_config")?, 1),
         _ => (*root, 0),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::TensorNames;
+use super::{LayerTensor, TensorNames};
 
 /// How the tensors are called that only something has that drafts for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,9 +10,27 @@ pub(super) enum Ahead {
     Head(Head),
     /// An assistant; what stands before its projections.
     Assistant(&'static str),
-    /// An EAGLE head; what stands before the tensors of its layer.
-    Eagle(&'static str),
+    Eagle(&'static EagleWords),
 }
+
+/// What an EAGLE head has beside others.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EagleWords {
+    /// What stands before the tensors of its layer, and before its norms.
+    layer: &'static str,
+    embedding_norm: &'static str,
+    hidden_norm: &'static str,
+}
+
+/// The method's own, and those of the library speculators.
+static EAGLES: [EagleWords; 2] = [in_layer("midlayer."), in_layer("layers.0.")];
+
+const fn in_layer(layer: &'static str) -> EagleWords {
+    EagleWords { layer, embedding_norm: "input_layernorm", hidden_norm: "hidden_norm" }
+}
+
+static GGUF_EAGLE: EagleWords =
+    EagleWords { layer: "blk.0.", embedding_norm: "attn_norm", hidden_norm: "attn_norm_2" };
 
 /// How a head's are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,9 +106,18 @@ impl TensorNames {
 
     /// The names of an EAGLE head in a checkpoint that has some tensors.
     pub(in crate::arch) fn of_eagle(&self, has: impl Fn(&str) -> bool) -> Self {
-        let known = ["midlayer.", "layers.0."];
-        let found = known.into_iter().find(|layer| has(&format!("{layer}self_attn.q_proj.weight")));
-        Self { ahead: Some(Ahead::Eagle(found.unwrap_or("midlayer."))), ..self.clone() }
+        let known = EAGLES.each_ref().map(|words| self.with_eagle(words));
+        let found = known.iter().find(|names| has(&names.weight(0, LayerTensor::Query)));
+        found.unwrap_or(&known[0]).clone()
+    }
+
+    /// The names of one in GGUF.
+    pub(in crate::arch) fn of_gguf_eagle(&self) -> Self {
+        self.with_eagle(&GGUF_EAGLE)
+    }
+
+    fn with_eagle(&self, words: &'static EagleWords) -> Self {
+        Self { ahead: Some(Ahead::Eagle(words)), ..self.clone() }
     }
 
     /// Whether these are Qwen's names of a head, which files beside a model have, too.
@@ -120,7 +147,7 @@ impl TensorNames {
     /// Name of the norm of embeddings before a head's projection, `[hidden]`.
     pub fn embedding_norm(&self) -> String {
         match self.ahead {
-            Some(Ahead::Eagle(layer)) => format!("{layer}input_layernorm.weight"),
+            Some(Ahead::Eagle(words)) => format!("{}{}.weight", words.layer, words.embedding_norm),
             _ => self.head_word(|words| words.embedding_norm),
         }
     }
@@ -128,12 +155,13 @@ impl TensorNames {
     /// Name of the norm of hidden states before it, `[hidden]`.
     pub fn hidden_norm(&self) -> String {
         match self.ahead {
-            Some(Ahead::Eagle(layer)) => format!("{layer}hidden_norm.weight"),
+            Some(Ahead::Eagle(words)) => format!("{}{}.weight", words.layer, words.hidden_norm),
             _ => self.head_word(|words| words.hidden_norm),
         }
     }
 
-    /// Name of what an EAGLE head's tokens are among the model's: by how much further on each is, `[tokens of the head]`.
+    /// Name of what an EAGLE head's tokens are among the model's, `[tokens of the head]`: by how much further on each is, or,
+    /// in GGUF, its number.
     pub fn drafted_tokens(&self) -> &'static str {
         "d2t"
     }
@@ -141,7 +169,7 @@ impl TensorNames {
     /// What stands before a layer's tensors.
     pub(super) fn before_layer(&self, layer: usize) -> Cow<'static, str> {
         match &self.ahead {
-            Some(Ahead::Eagle(before)) => (*before).into(),
+            Some(Ahead::Eagle(words)) => words.layer.into(),
             _ => format!("{}{}.{}.", self.prefix, self.spelling.layers, self.first() + layer).into(),
         }
     }

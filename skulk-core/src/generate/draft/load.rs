@@ -16,7 +16,7 @@ use crate::generate::{LoadOptions, StageInfo};
 use crate::ids::TokenId;
 use crate::tokenizer::Tokenizer;
 use crate::weights::safetensors::HfCheckpoint;
-use crate::weights::{Checkpoint, Memory, open_checkpoint};
+use crate::weights::{Checkpoint, Memory, Metadata, open_checkpoint};
 
 /// What is to draft for a model.
 pub(in crate::generate) struct Drafting {
@@ -210,7 +210,7 @@ fn drafted_tokens(arch: &ArchSpec, checkpoint: &dyn Checkpoint) -> Result<Option
         return Ok(None);
     }
     let name = arch.names.drafted_tokens();
-    let Some(further) = checkpoint.integers(name, n)? else {
+    let Some(mut numbers) = checkpoint.integers(name, n)? else {
         if n == arch.vocab_size {
             return Ok(None);
         }
@@ -220,17 +220,30 @@ fn drafted_tokens(arch: &ArchSpec, checkpoint: &dyn Checkpoint) -> Result<Option
             .with("tensor", name)
             .with_hint("fetch the head again, with all its files"));
     };
-    let token = |(at, further): (i64, i64)| {
-        let token = at.checked_add(further).and_then(|token| u32::try_from(token).ok());
-        token.filter(|token| (*token as usize) < arch.vocab_size).map(TokenId).ok_or_else(|| {
-            let message = format!("expected tokens below {}, found {further} behind {at}", arch.vocab_size);
-            Error::new(ErrorKind::CheckpointInvalid, message)
-                .with("file", checkpoint.path().display())
-                .with("tensor", name)
-                .with_hint("the head belongs to another model, or its file is broken: fetch it again")
-        })
-    };
-    (0..).zip(further).map(token).collect::<Result<_>>().map(Some)
+    let is_gguf = matches!(checkpoint.metadata(), Metadata::Gguf(_));
+    // Converters to GGUF write tokens. Once they wrote by how much further on each is, of which some are the same.
+    if !is_gguf || stray(&numbers, arch.vocab_size).is_some() {
+        (0..).zip(&mut numbers).for_each(|(at, number)| *number = number.saturating_add(at));
+    }
+    if let Some(found) = stray(&numbers, arch.vocab_size) {
+        let message =
+            format!("expected {n} tokens below {}, each another one, found {found}", arch.vocab_size);
+        return Err(Error::new(ErrorKind::CheckpointInvalid, message)
+            .with("file", checkpoint.path().display())
+            .with("tensor", name)
+            .with_hint("the head belongs to another model, or its file is broken: fetch it again"));
+    }
+    Ok(Some(numbers.into_iter().map(|token| TokenId(token as u32)).collect()))
+}
+
+/// The first of these that is none of so many tokens, or is there twice.
+fn stray(tokens: &[i64], n: usize) -> Option<i64> {
+    let mut sorted = tokens.to_vec();
+    sorted.sort_unstable();
+    let is_known = |token: &i64| usize::try_from(*token).is_ok_and(|token| token < n);
+    let unknown = sorted.iter().find(|token| !is_known(token));
+    let twice = || sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a == b);
+    unknown.or_else(|| Some(twice()?.0)).copied()
 }
 
 /// What drafts for a model, where it does for one of these sizes.

@@ -6,6 +6,7 @@ use super::header::GgufHeader;
 use super::metadata::GgufMetadata;
 use super::split::ShardName;
 use crate::error::{Error, ErrorKind, Result};
+use crate::weights::unreadable::{Unreadable, by_name, integers};
 use crate::weights::{Checkpoint, MappedFile, TensorInfo, checkpoint_fields, neighbours};
 
 pub(super) const SPLIT_NO: &str = "split.no";
@@ -26,6 +27,7 @@ pub struct GgufCheckpoint {
     metadata: GgufMetadata,
     files: Vec<MappedFile>,
     tensors: Vec<TensorInfo>,
+    integers: Unreadable,
 }
 
 impl GgufCheckpoint {
@@ -45,6 +47,7 @@ impl GgufCheckpoint {
                 metadata: header.metadata,
                 files: vec![file],
                 tensors: header.tensors,
+                integers: by_name(header.integers, 0).collect(),
             }),
             Some(count) => Self::open_set(path, count),
         }
@@ -67,33 +70,40 @@ impl GgufCheckpoint {
         let announced = first.metadata.opt_u64(SPLIT_TENSORS)?;
         let mut files = vec![first_file];
         let mut tensors = first.tensors;
+        let mut integers: Vec<_> = by_name(first.integers, 0).collect();
         for no in 1..count {
             let (file, shard) = open_shard(&name.sibling(path, no + 1), no, count)?;
             let at = files.len();
             tensors.extend(shard.tensors.into_iter().map(|t| TensorInfo { file: at, ..t }));
+            integers.extend(by_name(shard.integers, at));
             files.push(file);
         }
 
+        let found = tensors.len() + integers.len();
         if let Some(announced) = announced
-            && announced != tensors.len() as u64
+            && announced != found as u64
         {
             return Err(invalid(
-                format!("expected {announced} tensors in the {count} shards, found {}", tensors.len()),
+                format!("expected {announced} tensors in the {count} shards, found {found}"),
                 &first_path,
             )
             .with("field", SPLIT_TENSORS)
             .with_hint("the shards are not of one set: fetch them all again"));
         }
         tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(a.file.cmp(&b.file)));
-        if let Some((a, b)) = neighbours(&tensors, |a, b| a.name == b.name) {
-            let (first, second) = (a.file + 1, b.file + 1);
+        let mut places: Vec<_> = tensors.iter().map(|t| (&*t.name, t.file)).collect();
+        places.extend(integers.iter().map(|(name, (file, _))| (&**name, *file)));
+        places.sort_unstable();
+        if let Some(((name, first), (_, second))) = neighbours(&places, |a, b| a.0 == b.0) {
+            let (first, second) = (first + 1, second + 1);
             let message =
                 format!("expected each tensor in one shard, found it in shards {first} and {second}");
             return Err(invalid(message, &first_path)
-                .with("tensor", &a.name)
+                .with("tensor", name)
                 .with_hint("the shards are not of one set: fetch them all again"));
         }
-        Ok(Self { path: path.to_owned(), metadata: first.metadata, files, tensors })
+        let integers = integers.into_iter().collect();
+        Ok(Self { path: path.to_owned(), metadata: first.metadata, files, tensors, integers })
     }
 }
 
@@ -125,4 +135,8 @@ fn invalid(message: String, path: &Path) -> Error {
 
 impl Checkpoint for GgufCheckpoint {
     checkpoint_fields!(Gguf);
+
+    fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>> {
+        integers(self, &self.integers, name, len)
+    }
 }

@@ -7,7 +7,7 @@ use super::metadata::{self, GgufMetadata};
 use super::tensors::{self, TensorEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::mmap::Bytes;
-use crate::weights::{MappedFile, TensorInfo};
+use crate::weights::{MappedFile, TensorInfo, UnreadableTensor};
 
 /// The first bytes of every GGUF file.
 pub(in crate::weights) const MAGIC: &[u8; 4] = b"GGUF";
@@ -19,6 +19,8 @@ const ALIGNMENT_DEFAULT: u64 = 32;
 pub struct GgufHeader {
     pub(super) metadata: GgufMetadata,
     pub(super) tensors: Vec<TensorInfo>,
+    /// Integers, which are no weights.
+    pub(super) integers: Vec<UnreadableTensor>,
 }
 
 impl GgufHeader {
@@ -54,7 +56,7 @@ impl GgufHeader {
         &self.metadata
     }
 
-    /// Every tensor, sorted by name.
+    /// Every tensor but integers, sorted by name.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
@@ -71,8 +73,8 @@ impl GgufHeader {
         let metadata = GgufMetadata::new(path, keep(header_len)?, entries);
         let alignment = alignment(&metadata)?;
         let data_start = (header_len as u64).next_multiple_of(alignment);
-        let tensors = tensors::place(tensors, alignment, data_start, bytes.len() as u64, path)?;
-        Ok(Self { metadata, tensors })
+        let (tensors, integers) = tensors::place(tensors, alignment, data_start, bytes.len() as u64, path)?;
+        Ok(Self { metadata, tensors, integers })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::cursor::Cursor;
 use super::metadata::KEY_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::{DType, TensorInfo, damaged, incomplete, neighbours};
+use crate::weights::{DType, TensorInfo, UnreadableTensor, damaged, incomplete, neighbours};
 
 /// The format's limit on dimensions (`GGML_MAX_DIMS`).
 const DIMS_MAX: u32 = 4;
@@ -14,12 +14,20 @@ const DIMS_MAX: u32 = 4;
 #[derive(Debug)]
 pub(super) struct TensorEntry {
     name: String,
-    dtype: DType,
+    elements: Elements,
     /// Outermost dimension first.
     shape: Vec<usize>,
-    /// From the start of the data section.
+    /// From the start of the data section; once placed, of the file.
     offset: u64,
     len: u64,
+}
+
+/// What a tensor has.
+#[derive(Debug, Clone, Copy)]
+enum Elements {
+    Weights(DType),
+    /// Numbers that are no weights, and how many bytes each takes.
+    Integers(&'static str, usize),
 }
 
 impl TensorEntry {
@@ -48,7 +56,7 @@ impl TensorEntry {
         }
         // The file lists the innermost dimension first.
         shape.reverse();
-        let dtype = dtype(cursor.u32("tensor type")?).map_err(|found| {
+        let elements = elements(cursor.u32("tensor type")?).map_err(|found| {
             Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected a tensor type that skulk reads, found {found}"),
@@ -57,30 +65,44 @@ impl TensorEntry {
             .with_hint("use another quantisation of this model, for example Q4_K_M or Q8_0")
         })?;
         let offset = cursor.u64("tensor offset")?;
-        let len = byte_len(dtype, &shape).ok_or_else(|| {
+        let len = elements.byte_len(&shape).ok_or_else(|| {
+            let (label, block) = elements.blocks();
             cursor.invalid(format!(
-                "expected a shape of whole {dtype} blocks of {} elements that fits in memory, found {shape:?}",
-                dtype.block_len()
+                "expected a shape of whole {label} blocks of {block} elements that fits in memory, found {shape:?}"
             ))
         })?;
-        Ok(Self { name: name.to_owned(), dtype, shape, offset, len })
+        Ok(Self { name: name.to_owned(), elements, shape, offset, len })
     }
 }
 
-/// Bytes that a tensor takes; `None` when rows are no whole number of blocks or it overflows.
-fn byte_len(dtype: DType, shape: &[usize]) -> Option<u64> {
-    let (&row_len, outer) = shape.split_last()?;
-    outer.iter().try_fold(dtype.row_bytes(row_len)?, |len, &dim| len.checked_mul(dim))?.try_into().ok()
+impl Elements {
+    /// Bytes that a tensor takes; `None` when rows are no whole number of blocks or it overflows.
+    fn byte_len(self, shape: &[usize]) -> Option<u64> {
+        let (&row_len, outer) = shape.split_last()?;
+        let row = match self {
+            Self::Weights(dtype) => dtype.row_bytes(row_len)?,
+            Self::Integers(_, bytes) => row_len.checked_mul(bytes)?,
+        };
+        outer.iter().try_fold(row, |len, &dim| len.checked_mul(dim))?.try_into().ok()
+    }
+
+    /// The type's name, and how many elements a block has.
+    fn blocks(self) -> (&'static str, usize) {
+        match self {
+            Self::Weights(dtype) => (dtype.label(), dtype.block_len()),
+            Self::Integers(label, _) => (label, 1),
+        }
+    }
 }
 
-/// Turns offsets into places in the file; sorts by name.
+/// Turns offsets into places in the file, of weights and of integers; sorts by name.
 pub(super) fn place(
     entries: Vec<TensorEntry>,
     alignment: u64,
     data_start: u64,
     file_len: u64,
     path: &Path,
-) -> Result<Vec<TensorInfo>> {
+) -> Result<(Vec<TensorInfo>, Vec<UnreadableTensor>)> {
     let mut tensors = entries
         .into_iter()
         .map(|entry| place_one(entry, alignment, data_start, file_len, path))
@@ -97,7 +119,17 @@ pub(super) fn place(
         let message = "expected each tensor once, found it twice".to_owned();
         return Err(damaged(message, path).with("tensor", &twice.name));
     }
-    Ok(tensors)
+
+    let (mut weights, mut integers) = (Vec::with_capacity(tensors.len()), Vec::new());
+    for TensorEntry { name, elements, shape, offset, len } in tensors {
+        match elements {
+            Elements::Weights(dtype) => weights.push(TensorInfo { name, dtype, shape, file: 0, offset, len }),
+            Elements::Integers(label, _) => {
+                integers.push(UnreadableTensor { name, dtype: label.to_owned(), shape, offset, len });
+            }
+        }
+    }
+    Ok((weights, integers))
 }
 
 fn place_one(
@@ -106,21 +138,14 @@ fn place_one(
     data_start: u64,
     file_len: u64,
     path: &Path,
-) -> Result<TensorInfo> {
+) -> Result<TensorEntry> {
     if !entry.offset.is_multiple_of(alignment) {
         let message = format!("expected an offset that is a multiple of {alignment}, found {}", entry.offset);
         return Err(damaged(message, path).with("tensor", &entry.name));
     }
     let offset = data_start.checked_add(entry.offset);
     match offset.and_then(|offset| Some((offset, offset.checked_add(entry.len)?))) {
-        Some((offset, end)) if end <= file_len => Ok(TensorInfo {
-            name: entry.name,
-            dtype: entry.dtype,
-            shape: entry.shape,
-            file: 0,
-            offset,
-            len: entry.len,
-        }),
+        Some((offset, end)) if end <= file_len => Ok(TensorEntry { offset, ..entry }),
         _ => {
             let message = format!(
                 "expected {} bytes at {} past offset {data_start}, but the file has {file_len} bytes",
@@ -131,43 +156,48 @@ fn place_one(
     }
 }
 
-/// The storage type that ggml numbers `id`, or what to call it in a message.
-fn dtype(id: u32) -> std::result::Result<DType, String> {
+/// What ggml numbers `id`, or what to call it in a message.
+fn elements(id: u32) -> std::result::Result<Elements, String> {
     // `enum ggml_type` of llama.cpp's `ggml.h`; numbers not listed were withdrawn or never given.
-    let unsupported = match id {
-        0 => return Ok(DType::F32),
-        1 => return Ok(DType::F16),
-        2 => return Ok(DType::Q4_0),
-        3 => return Ok(DType::Q4_1),
-        6 => return Ok(DType::Q5_0),
-        7 => return Ok(DType::Q5_1),
-        8 => return Ok(DType::Q8_0),
-        10 => return Ok(DType::Q2_K),
-        11 => return Ok(DType::Q3_K),
-        12 => return Ok(DType::Q4_K),
-        13 => return Ok(DType::Q5_K),
-        14 => return Ok(DType::Q6_K),
-        15 => return Ok(DType::Q8_K),
-        16 => return Ok(DType::IQ2_XXS),
-        17 => return Ok(DType::IQ2_XS),
-        18 => return Ok(DType::IQ3_XXS),
-        19 => return Ok(DType::IQ1_S),
-        20 => return Ok(DType::IQ4_NL),
-        21 => return Ok(DType::IQ3_S),
-        22 => return Ok(DType::IQ2_S),
-        23 => return Ok(DType::IQ4_XS),
-        29 => return Ok(DType::IQ1_M),
-        30 => return Ok(DType::BF16),
-        34 => return Ok(DType::TQ1_0),
-        35 => return Ok(DType::TQ2_0),
-        39 => return Ok(DType::MXFP4),
-        9 => "Q8_1",
-        24 => "I8",
-        25 => "I16",
-        26 => "I32",
-        27 => "I64",
-        28 => "F64",
-        _ => return Err(format!("the unknown type {id}")),
+    let dtype = match id {
+        0 => DType::F32,
+        1 => DType::F16,
+        2 => DType::Q4_0,
+        3 => DType::Q4_1,
+        6 => DType::Q5_0,
+        7 => DType::Q5_1,
+        8 => DType::Q8_0,
+        10 => DType::Q2_K,
+        11 => DType::Q3_K,
+        12 => DType::Q4_K,
+        13 => DType::Q5_K,
+        14 => DType::Q6_K,
+        15 => DType::Q8_K,
+        16 => DType::IQ2_XXS,
+        17 => DType::IQ2_XS,
+        18 => DType::IQ3_XXS,
+        19 => DType::IQ1_S,
+        20 => DType::IQ4_NL,
+        21 => DType::IQ3_S,
+        22 => DType::IQ2_S,
+        23 => DType::IQ4_XS,
+        29 => DType::IQ1_M,
+        30 => DType::BF16,
+        34 => DType::TQ1_0,
+        35 => DType::TQ2_0,
+        39 => DType::MXFP4,
+        26 => return Ok(Elements::Integers("I32", 4)),
+        27 => return Ok(Elements::Integers("I64", 8)),
+        _ => {
+            let label = match id {
+                9 => "Q8_1",
+                24 => "I8",
+                25 => "I16",
+                28 => "F64",
+                _ => return Err(format!("the unknown type {id}")),
+            };
+            return Err(format!("{label} (type {id})"));
+        }
     };
-    Err(format!("{unsupported} (type {id})"))
+    Ok(Elements::Weights(dtype))
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::folder::{HfMetadata, INDEX, SINGLE, ShardIndex, open_shard};
-use super::header::{SafetensorsHeader, UnreadableTensor};
+use super::header::SafetensorsHeader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::fp8::{FP8, Fp8};
 use crate::weights::mlx::Mlx;
+use crate::weights::unreadable::{Unreadable, by_name, integers};
 use crate::weights::{
-    Checkpoint, DType, MappedFile, Region, TensorInfo, beside, checkpoint_fields, map_region, mxfp4,
+    Checkpoint, DType, MappedFile, Region, TensorInfo, UnreadableTensor, beside, checkpoint_fields,
+    map_region, mxfp4,
 };
 
 /// The `quant_method`s of which all is read.
@@ -31,8 +33,7 @@ pub struct HfCheckpoint {
     metadata: HfMetadata,
     files: Vec<MappedFile>,
     tensors: Vec<TensorInfo>,
-    /// By name, each with the number of its file.
-    unreadable: BTreeMap<String, (usize, UnreadableTensor)>,
+    unreadable: Unreadable,
     mlx: Option<Mlx>,
     fp8: Option<Fp8>,
 }
@@ -91,7 +92,7 @@ impl HfCheckpoint {
             metadata,
             files: Vec::new(),
             tensors: Vec::new(),
-            unreadable: BTreeMap::new(),
+            unreadable: Unreadable::new(),
         }
     }
 
@@ -214,13 +215,6 @@ impl HfCheckpoint {
     }
 }
 
-fn by_name(
-    tensors: Vec<UnreadableTensor>,
-    file: usize,
-) -> impl Iterator<Item = (String, (usize, UnreadableTensor))> {
-    tensors.into_iter().map(move |t| (t.name.clone(), (file, t)))
-}
-
 impl Checkpoint for HfCheckpoint {
     checkpoint_fields!(HuggingFace);
 
@@ -282,34 +276,6 @@ impl Checkpoint for HfCheckpoint {
     }
 
     fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>> {
-        let wrong = |kind, message: String| {
-            let error = Error::new(kind, message).with("file", self.path.display()).with("tensor", name);
-            Err(error.with_hint("the file is broken or another model's: fetch it again"))
-        };
-        let integers = |found: &str| {
-            wrong(ErrorKind::DTypeUnsupported, format!("expected integers of type I64 or I32, found {found}"))
-        };
-        let Some((file, tensor)) = self.unreadable.get(name) else {
-            return self.tensor(name).map_or(Ok(None), |info| integers(info.dtype.label()));
-        };
-        if tensor.shape != [len] {
-            let message = format!("expected {len} integers in a row, found shape {:?}", tensor.shape);
-            return wrong(ErrorKind::TensorShape, message);
-        }
-        let file = self.files.get(*file).ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "a tensor names a file that is not open").with("tensor", name)
-        })?;
-        let bytes = file.read_part(tensor.offset, tensor.len)?;
-        match &*tensor.dtype {
-            "I64" => {
-                let (numbers, _) = bytes.as_chunks();
-                Ok(Some(numbers.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()))
-            }
-            "I32" => {
-                let (numbers, _) = bytes.as_chunks();
-                Ok(Some(numbers.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect()))
-            }
-            found => integers(found),
-        }
+        integers(self, &self.unreadable, name, len)
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, Metadata};
 
 use crate::error::Result;
-use crate::weights::{DType, MappedFile, TensorInfo, damaged, incomplete};
+use crate::weights::{DType, MappedFile, TensorInfo, UnreadableTensor, damaged, incomplete};
 
 /// Bytes of the length field that every file starts with.
 const LENGTH_BYTES: u64 = 8;
@@ -18,27 +18,6 @@ const HEADER_MAX: u64 = 100_000_000;
 pub struct SafetensorsHeader {
     pub(super) tensors: Vec<TensorInfo>,
     pub(super) unreadable: Vec<UnreadableTensor>,
-}
-
-/// A tensor of a type that skulk does not compute with. Many checkpoints carry one that no model
-/// part asks for, so it is an error only when asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct UnreadableTensor {
-    pub(crate) name: String,
-    /// The format's label of the type.
-    pub(crate) dtype: String,
-    pub(crate) shape: Vec<usize>,
-    /// Byte offset from the start of the file.
-    pub(crate) offset: u64,
-    /// Length in bytes.
-    pub(crate) len: u64,
-}
-
-impl UnreadableTensor {
-    /// The same of a type that it turned out to be of, in the file of that number.
-    pub(crate) fn of_type(&self, dtype: DType, file: usize) -> TensorInfo {
-        TensorInfo::new(&self.name, dtype, &*self.shape, file, self.offset, self.len)
-    }
 }
 
 impl SafetensorsHeader {

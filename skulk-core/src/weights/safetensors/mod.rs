@@ -14,4 +14,3 @@ pub use header::SafetensorsHeader;
 #[cfg(feature = "embeddings")]
 pub(crate) use folder::read_json;
 pub(crate) use folder::{INDEX, SINGLE, leads_out, read_bytes, read_object, read_text};
-pub(crate) use header::UnreadableTensor;
