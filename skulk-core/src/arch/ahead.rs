@@ -30,8 +30,12 @@ pub enum AheadSpec {
         hidden_size: usize,
         /// The model's layers behind which they are taken, in ascending order.
         layers: [usize; 3],
+        /// They are normed before they are projected.
+        taken_norm: Option<TakenNorm>,
         /// The residual stream begins as attention takes it: normed.
         normed: bool,
+        /// It goes on from what its last norm gives, in place of that norm's input.
+        goes_on_normed: bool,
         /// It has embeddings of its own.
         own_embedding: bool,
         /// Rows of its own output head, which may be of some tokens only; `None`: it uses the model's.
@@ -50,7 +54,19 @@ pub(super) struct Eagle {
     pub(super) borders: Option<[usize; 3]>,
     /// The field that tells it.
     pub(super) field: &'static str,
+    pub(super) taken_norm: Option<TakenNorm>,
     pub(super) normed: bool,
+    pub(super) goes_on_normed: bool,
+}
+
+/// How an EAGLE-3 head norms the hidden states that it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TakenNorm {
+    /// Those of all layers together (`norm_before_fc`).
+    Whole,
+    /// Each layer's by themselves (`fc_norm`).
+    Each,
 }
 
 impl ArchSpec {
@@ -125,8 +141,16 @@ impl ArchSpec {
             return Err(named(invalid(found.field, message)));
         }
         let layers = borders.map(|border| border - 1);
-        let (hidden_size, normed) = (found.hidden_size, found.normed);
-        own.ahead = Some(AheadSpec::Eagle { hidden_size, layers, normed, own_embedding, head });
+        let Eagle { hidden_size, taken_norm, normed, goes_on_normed, .. } = found;
+        own.ahead = Some(AheadSpec::Eagle {
+            hidden_size,
+            layers,
+            taken_norm,
+            normed,
+            goes_on_normed,
+            own_embedding,
+            head,
+        });
         if !own_embedding {
             own.embedding_scale = self.embedding_scale;
         }
@@ -202,7 +226,7 @@ impl ArchSpec {
     /// What is tapped of its own where it goes on from that.
     pub(crate) fn own_tap(&self) -> usize {
         match self.ahead {
-            Some(AheadSpec::Eagle { .. }) => 0,
+            Some(AheadSpec::Eagle { goes_on_normed: false, .. }) => 0,
             _ => self.n_layers(),
         }
     }

@@ -21,7 +21,7 @@ mod step;
 mod streams;
 mod window;
 
-pub use ahead::AheadSpec;
+pub use ahead::{AheadSpec, TakenNorm};
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
 pub(crate) use kept::{CHUNK, PAGE, kept_positions, step_rows};

@@ -25,7 +25,8 @@ pub(super) enum Joint<B: Backend> {
         back: B::Matrix,
     },
     Eagle {
-        /// Of hidden states of several layers.
+        /// Of hidden states of several layers: of all of a row together, or of each layer's.
+        taken_norms: Vec<Vec<f32>>,
         projection: B::Matrix,
         /// Of embeddings, and of what is projected.
         norms: [B::Vector; 2],
@@ -60,6 +61,14 @@ impl<B: Backend> Joint<B> {
         let parts = if let AheadSpec::Eagle { layers, .. } = ahead { layers.len() } else { 2 };
         let projection =
             loader.matrix(&names.joint_projection(), hidden, parts * arch.model_width(), None)?;
+        let taken_norms = match ahead {
+            AheadSpec::Eagle { taken_norm: Some(norm), .. } => {
+                let names = names.taken_norms(norm);
+                let width = arch.row_width() / names.len().max(1);
+                names.iter().map(|name| loader.norm_values(name, width, 1.0)).collect::<Result<_>>()?
+            }
+            _ => Vec::new(),
+        };
         let mut norms = || {
             let norms =
                 [names.embedding_norm(), names.hidden_norm()].map(|name| loader.norm(&name, hidden, 1.0));
@@ -68,7 +77,9 @@ impl<B: Backend> Joint<B> {
         };
         Ok(Some(match ahead {
             AheadSpec::Head { hidden_first } => Self::Head { hidden_first, norms: norms()?, projection },
-            AheadSpec::Eagle { normed, .. } => Self::Eagle { projection, norms: norms()?, normed },
+            AheadSpec::Eagle { normed, .. } => {
+                Self::Eagle { taken_norms, projection, norms: norms()?, normed }
+            }
             AheadSpec::Assistant { hidden_size } => Self::Assistant {
                 projection,
                 back: loader.matrix(&names.back_projection(), hidden_size, hidden, None)?,
@@ -150,7 +161,7 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<()> {
         let (b, arch, rows) = (&*self.backend, &*self.spec.arch, batch.rows());
         let (eps, scale) = (arch.norm.eps, arch.embedding_scale);
-        let Workspace { stream, x, normed, added, joined, all, .. } = work;
+        let Workspace { stream, x, normed, added, joined, all, host, .. } = work;
         let (Some(table), Some(Joined { both, given, embedded })) = (&self.embedding, joined) else {
             return Err(wrong_input());
         };
@@ -171,7 +182,12 @@ impl<B: Backend> Decoder<B> {
                 b.linear(stream, both, rows, &mut [(projection, x)])
             }
             (
-                Joint::Eagle { projection, norms: [embedding_norm, hidden_norm], normed: begins_normed },
+                Joint::Eagle {
+                    taken_norms,
+                    projection,
+                    norms: [embedding_norm, hidden_norm],
+                    normed: begins_normed,
+                },
                 Some(given),
                 _,
             ) => {
@@ -179,7 +195,7 @@ impl<B: Backend> Decoder<B> {
                 if hidden.len() == rows * arch.hidden_size {
                     b.write(stream, hidden, x)?;
                 } else {
-                    b.write(stream, hidden, given)?;
+                    b.write(stream, norm_parts(hidden, taken_norms, eps, host), given)?;
                     b.linear(stream, given, rows, &mut [(projection, &mut *x)])?;
                 }
                 b.embed(stream, table, batch.tokens, scale, added)?;
@@ -204,4 +220,16 @@ impl<B: Backend> Decoder<B> {
             _ => b.read(stream, normed, to),
         }
     }
+}
+
+/// Rows from the host, each part of them normed that there is a norm for; without any, as they are.
+fn norm_parts<'a>(rows: &'a [f32], norms: &[Vec<f32>], eps: f32, host: &'a mut Vec<f32>) -> &'a [f32] {
+    let Some(width) = norms.first().map(Vec::len) else { return rows };
+    host.clear();
+    for (part, norm) in rows.chunks_exact(width.max(1)).zip(norms.iter().cycle()) {
+        let squares: f64 = part.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+        let scale = (squares / width as f64 + f64::from(eps)).sqrt().recip() as f32;
+        host.extend(part.iter().zip(norm).map(|(x, weight)| x * scale * weight));
+    }
+    host
 }

@@ -126,7 +126,8 @@ impl<B: Backend> DecoderEngine<B> {
             Some(AheadSpec::Head { .. }) => {
                 ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
             }
-            Some(AheadSpec::Eagle { own_embedding, head, .. }) => {
+            Some(AheadSpec::Eagle { taken_norm, own_embedding, head, .. }) => {
+                ends.extend(taken_norm.into_iter().flat_map(|norm| names.taken_norms(norm)));
                 ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
                 ends.extend(own_embedding.then(|| names.embedding()));
                 ends.extend(head.map(|_| names.head()));

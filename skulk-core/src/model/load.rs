@@ -67,7 +67,7 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.vector(values)
     }
 
-    fn norm_values(&mut self, name: &str, width: usize, scale: f32) -> Result<Vec<f32>> {
+    pub(super) fn norm_values(&mut self, name: &str, width: usize, scale: f32) -> Result<Vec<f32>> {
         let mut values = self.values(name, width)?;
         if self.arch.norm.weight_offset != 0.0 {
             values.iter_mut().for_each(|v| *v += self.arch.norm.weight_offset);

@@ -9,7 +9,7 @@ pub(crate) mod common;
 mod constrained;
 mod contention;
 mod drafted;
-mod eagle;
+pub(crate) mod eagle;
 mod ending;
 mod events;
 mod failing;

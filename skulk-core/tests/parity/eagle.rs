@@ -11,19 +11,22 @@ use skulk::{Batch, CancelToken, ErrorKind, KvType, SeqId, Shard, TokenId, open_c
 use super::reference::F32_CACHE;
 use super::stages::{Setup, Stages, argmax, assert_near, floats};
 use crate::fixtures::{chosen, ids, json, path, root};
+use crate::generate::eagle::with_norms;
 
 fn beside() -> PathBuf {
     root().join("tests/fixtures/ahead/llama_eagle3")
 }
 
-/// Rows of a head; gives the last one's logits, and what its layer gives of it.
+/// Rows of a head; gives the last one's logits, and what it goes on from.
 fn draft(head: &dyn Shard, start: usize, tokens: &[TokenId], hidden: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (n, cancel) = (tokens.len(), CancelToken::new());
+    let normed = matches!(head.spec().arch.ahead, Some(AheadSpec::Eagle { goes_on_normed: true, .. }));
+    let taps = [usize::from(normed)];
     let segments = [Segment::new(SeqId(0), start, n).want_last(Logits::All).tap(n - 1..n)];
-    let batch = Batch::new(&segments, tokens).hidden(hidden).taps(&[0]);
+    let batch = Batch::new(&segments, tokens).hidden(hidden).taps(&taps);
     let mut reply = Reply::new();
     head.forward(&batch, &mut reply, &StepCx::new(&cancel)).unwrap();
-    (reply.logits(0).data.to_vec(), reply.tap(0, 0).unwrap().to_vec())
+    (reply.logits(0).data.to_vec(), reply.tap(0, taps[0]).unwrap().to_vec())
 }
 
 /// Loads a head beside a model's last stage.
@@ -80,41 +83,59 @@ fn follow(beside: &Path, example: &Value, cuts: Vec<usize>) -> Followed {
     Followed { drafts, taken: row(first).map(<[f32]>::to_vec).collect() }
 }
 
-#[test]
-fn eagle_heads_draft_what_the_reference_does() {
-    let reference = json(&beside().join("reference_eagle3.json"));
+/// Drafts, logits and states of a reference; what heads go on from is their layer's output, unless it is normed.
+fn assert_same(followed: &Followed, example: &Value, gives_output: bool) {
     let further = open_checkpoint(beside()).unwrap().integers("d2t", 1000).unwrap().unwrap();
     let token = |logits: &[f32]| {
         let own = argmax(logits).0;
         TokenId(own + further[own as usize] as u32)
     };
+    for (depth, name) in ["draft1", "draft2", "draft3"].into_iter().enumerate() {
+        for (row, (drafts, told)) in followed.drafts.iter().zip(ids(&example[name])).enumerate() {
+            assert_eq!(token(&drafts[depth].0), told, "{name} of row {row}");
+        }
+    }
+    let state = &example["at_first_t"];
+    for (tap, told) in followed.taken.iter().zip(state["aux_first8"].as_array().unwrap()) {
+        assert_near(&tap[..8], &floats(told), F32_CACHE, "hidden");
+    }
+    let given = ["layer_out_first8", "draft2_layer_out_first8", "draft3_layer_out_first8"];
+    let logits = ["draft1_top20", "draft2_top20", "draft3_top20"];
+    for ((found, given), logits) in followed.drafts[0].iter().zip(given).zip(logits) {
+        if gives_output {
+            assert_near(&found.1[..8], &floats(&state[given]), F32_CACHE, given);
+        }
+        let told: Vec<_> = state[logits].as_array().unwrap().iter().map(floats).collect();
+        let own = |pair: &Vec<f32>| {
+            let own = further.iter().zip(0..).position(|(by, own)| own + by == pair[0] as i64);
+            found.0[own.unwrap()]
+        };
+        let found: Vec<_> = told.iter().map(own).collect();
+        let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
+        assert_near(&found, &told, F32_CACHE, logits);
+    }
+}
+
+#[test]
+fn eagle_heads_draft_what_the_reference_does() {
+    let reference = json(&beside().join("reference_eagle3.json"));
     let examples: Vec<_> = reference["examples"].as_array().unwrap().iter().enumerate().collect();
     let few = if super::is_emulated() { 1 } else { 4 };
     for (at, example) in chosen(few, examples) {
         // What it takes comes from one stage or from two.
         let followed = follow(&beside(), example, if at % 2 == 0 { vec![] } else { vec![2] });
-        for (depth, name) in ["draft1", "draft2", "draft3"].into_iter().enumerate() {
-            for (row, (drafts, told)) in followed.drafts.iter().zip(ids(&example[name])).enumerate() {
-                assert_eq!(token(&drafts[depth].0), told, "{name} of row {row}");
-            }
-        }
-        let state = &example["at_first_t"];
-        for (tap, told) in followed.taken.iter().zip(state["aux_first8"].as_array().unwrap()) {
-            assert_near(&tap[..8], &floats(told), F32_CACHE, "hidden");
-        }
-        let given = ["layer_out_first8", "draft2_layer_out_first8", "draft3_layer_out_first8"];
-        let logits = ["draft1_top20", "draft2_top20", "draft3_top20"];
-        for ((found, given), logits) in followed.drafts[0].iter().zip(given).zip(logits) {
-            assert_near(&found.1[..8], &floats(&state[given]), F32_CACHE, given);
-            let told: Vec<_> = state[logits].as_array().unwrap().iter().map(floats).collect();
-            let own = |pair: &Vec<f32>| {
-                let own = further.iter().zip(0..).position(|(by, own)| own + by == pair[0] as i64);
-                found.0[own.unwrap()]
-            };
-            let found: Vec<_> = told.iter().map(own).collect();
-            let told: Vec<_> = told.iter().map(|pair| pair[1]).collect();
-            assert_near(&found, &told, F32_CACHE, logits);
-        }
+        assert_same(&followed, example, true);
+    }
+}
+
+/// The same of heads that norm what they take, or what they go on from.
+#[test]
+fn eagle_heads_with_further_norms_draft_what_the_reference_does() {
+    let reference = json(&beside().join("reference_norms.json"));
+    for kind in chosen(if super::is_emulated() { 1 } else { 3 }, ["norm_before_fc", "fc_norm", "norm_output"]) {
+        let folder = with_norms(kind).written();
+        let followed = follow(folder.path(), &reference[kind], vec![]);
+        assert_same(&followed, &reference[kind], kind != "norm_output");
     }
 }
 

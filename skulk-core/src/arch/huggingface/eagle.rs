@@ -8,7 +8,7 @@ use super::llama::LLAMA;
 use super::{describe, only};
 use crate::arch::ahead::Eagle;
 use crate::arch::config::Config;
-use crate::arch::unsupported;
+use crate::arch::{TakenNorm, unsupported};
 use crate::error::Result;
 use crate::weights::Checkpoint;
 
@@ -44,9 +44,15 @@ pub(in crate::arch) fn eagle(
             .with("field", "model_type"));
     }
     only(&own, "num_hidden_layers", own.usize("num_hidden_layers")?, 1)?;
-    for field in ["fc_norm", "norm_before_fc", "norm_output"] {
-        only(&root, field, root.bool_or(field, false)?, false)?;
-    }
+    let [whole, each] = ["norm_before_fc", "fc_norm"].map(|field| root.bool_or(field, false));
+    let taken_norm = match (whole?, each?) {
+        (false, false) => None,
+        (true, false) => Some(TakenNorm::Whole),
+        (false, true) => Some(TakenNorm::Each),
+        (true, true) => {
+            return Err(root.error("fc_norm", "expected it without norm_before_fc, found both".into()));
+        }
+    };
     let mut spec = describe(&own, String::new(), &LLAMA)?;
     // It says whose table is used, and of that there is one here.
     spec.tied_embeddings = false;
@@ -56,6 +62,8 @@ pub(in crate::arch) fn eagle(
         vocab_size: root.opt_usize("draft_vocab_size")?.unwrap_or(spec.vocab_size),
         borders: borders(&root)?,
         field: BORDERS,
+        taken_norm,
+        goes_on_normed: root.bool_or("norm_output", false)?,
         // Heads by speculators are trained so unless they say otherwise.
         normed: root.bool_or("norm_before_residual", is_speculators(&root)?)?,
         spec,

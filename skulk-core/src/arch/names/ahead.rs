@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{LayerTensor, TensorNames};
+use crate::arch::TakenNorm;
 
 /// How the tensors are called that only something has that drafts for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,21 +17,32 @@ pub(super) enum Ahead {
 /// What an EAGLE head has beside others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EagleWords {
-    /// What stands before the tensors of its layer, and before its norms.
+    /// What stands before the tensors of its layer, and before its norms there.
     layer: &'static str,
     embedding_norm: &'static str,
     hidden_norm: &'static str,
+    /// The norm of all that it takes.
+    taken_norm: &'static str,
 }
 
 /// The method's own, and those of the library speculators.
 static EAGLES: [EagleWords; 2] = [in_layer("midlayer."), in_layer("layers.0.")];
 
 const fn in_layer(layer: &'static str) -> EagleWords {
-    EagleWords { layer, embedding_norm: "input_layernorm", hidden_norm: "hidden_norm" }
+    EagleWords {
+        layer,
+        embedding_norm: "input_layernorm",
+        hidden_norm: "hidden_norm",
+        taken_norm: "input_norm",
+    }
 }
 
-static GGUF_EAGLE: EagleWords =
-    EagleWords { layer: "blk.0.", embedding_norm: "attn_norm", hidden_norm: "attn_norm_2" };
+static GGUF_EAGLE: EagleWords = EagleWords {
+    layer: "blk.0.",
+    embedding_norm: "attn_norm",
+    hidden_norm: "attn_norm_2",
+    taken_norm: "enc.output_norm",
+};
 
 /// How a head's are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +169,14 @@ impl TensorNames {
         match self.ahead {
             Some(Ahead::Eagle(words)) => format!("{}{}.weight", words.layer, words.hidden_norm),
             _ => self.head_word(|words| words.hidden_norm),
+        }
+    }
+
+    /// Names of the norms of what an EAGLE head takes: one of all of it, or each layer's.
+    pub fn taken_norms(&self, norm: TakenNorm) -> Vec<String> {
+        match (&self.ahead, norm) {
+            (Some(Ahead::Eagle(words)), TakenNorm::Whole) => vec![format!("{}.weight", words.taken_norm)],
+            _ => (0..3).map(|layer| format!("fc_norm.{layer}.weight")).collect(),
         }
     }
 
