@@ -1,7 +1,9 @@
 //! What drafts for a model with the model's own help? Heads for multi-token prediction (MTP), as models are trained with,
 //! assistants beside them, and EAGLE-3 heads.
 
-use super::{ArchSpec, AttentionSpec, LayerSpec, MAX_SIZE, Window, gguf, huggingface, invalid, size};
+use super::{
+    ArchSpec, AttentionSpec, LayerSpec, MAX_SIZE, NormSpec, Window, gguf, huggingface, invalid, size,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{Checkpoint, Metadata};
 
@@ -15,6 +17,8 @@ pub enum AheadSpec {
     Head {
         /// The hidden state comes before the embedding.
         hidden_first: bool,
+        /// It uses the model's last norm.
+        model_norm: bool,
     },
     /// An assistant (Gemma 4): both are projected together, and what its last norm gives is projected back. It has an output
     /// head of its own, and attends to keys and values of the model: [`AttentionSpec::kv_of`] is a layer of the model.
@@ -79,8 +83,16 @@ impl ArchSpec {
             own.iter().all(|name| checkpoint.tensor(name).is_some())
         })?;
         let own_norm = checkpoint.tensor(&names.output_norm()).is_some();
+        if let Some(prefix) = names.alone() {
+            // There may be layers that this version does not know.
+            let own = checkpoint.tensors().iter().filter(|tensor| tensor.name.starts_with(prefix)).count();
+            let layers = (own == 3 + usize::from(own_norm)).then(|| vec![LayerSpec::nothing()])?;
+            let ahead = Some(AheadSpec::Head { hidden_first: true, model_norm: !own_norm });
+            let norm = NormSpec { eps: 1e-6, weight_offset: 0.0 };
+            return Some(Self { layers, ahead, norm, names, ..self.clone() });
+        }
         let names = if own_norm { names } else { names.with_norm(&self.names).unwrap_or(names) };
-        let (layers, ahead) = (vec![layer], Some(AheadSpec::Head { hidden_first: false }));
+        let (layers, ahead) = (vec![layer], Some(AheadSpec::Head { hidden_first: false, model_norm: false }));
         let mut head = Self { layers, ahead, names, ..self.clone() };
         huggingface::reword(&mut head, checkpoint);
         Some(head)

@@ -1,6 +1,6 @@
 //! How does a layer tell a position of those before it?
 
-use super::{ArchSpec, AttentionSpec, LayerSpec, RecurrentSpec, RopeSpec};
+use super::{Activation, ArchSpec, AttentionSpec, FfnSpec, LayerSpec, RecurrentSpec, RopeSpec};
 use crate::error::Result;
 
 /// What a layer mixes positions with.
@@ -26,6 +26,29 @@ impl Mixer {
 }
 
 impl LayerSpec {
+    /// A layer that leaves rows as they are: of what drafts without one.
+    pub(super) fn nothing() -> Self {
+        Self {
+            mixer: Mixer::Nothing,
+            ffn: FfnSpec {
+                width: 0,
+                activation: Activation::Silu,
+                bias: false,
+                experts: None,
+                shared: None,
+                cutoff: None,
+            },
+            attention_norm: false,
+            ffn_norm: false,
+            post_attention_norm: false,
+            post_ffn_norm: false,
+            input: None,
+            output_scale: false,
+            streams: None,
+            bypass: None,
+        }
+    }
+
     /// Its attention, where that is what it mixes positions with.
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {

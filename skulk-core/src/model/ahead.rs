@@ -47,6 +47,7 @@ pub(super) struct Ends<B: Backend> {
     /// Of these, what it has not itself.
     pub(super) embedding: Option<Arc<B::Matrix>>,
     pub(super) head: Option<Arc<B::Matrix>>,
+    pub(super) norm: Option<B::Vector>,
     /// Of what was loaded for it.
     pub(super) bytes: u64,
     /// What the norms of an assistant's queries are divided by, by layer and element.
@@ -76,7 +77,7 @@ impl<B: Backend> Joint<B> {
             Ok::<_, Error>([embedding?, hidden?])
         };
         Ok(Some(match ahead {
-            AheadSpec::Head { hidden_first } => Self::Head { hidden_first, norms: norms()?, projection },
+            AheadSpec::Head { hidden_first, .. } => Self::Head { hidden_first, norms: norms()?, projection },
             AheadSpec::Eagle { normed, .. } => {
                 Self::Eagle { taken_norms, projection, norms: norms()?, normed }
             }
@@ -143,12 +144,16 @@ impl<B: Backend> Decoder<B> {
                 Some(Arc::new(loader.matrix(&name, arch.vocab_size, arch.hidden_size, None)?))
             }
         };
+        let model_norm = matches!(drafts.ahead, Some(AheadSpec::Head { model_norm: true, .. }));
+        let norm = model_norm
+            .then(|| loader.norm(&arch.names.output_norm(), arch.hidden_size, arch.logit_scale))
+            .transpose()?;
         let bytes = loader.bytes;
         let sources = drafts.layers.iter().filter_map(|layer| layer.attention()?.kv_of);
         let queries =
             sources.map(|source| loader.query_factors(source, self.spec.kv.keys)).collect::<Result<_>>()?;
         let head = output.head.as_ref().or(embedding.as_ref()).filter(|_| !own_head).cloned();
-        Ok(Ends { head, embedding: embedding.filter(|_| !own_embedding), bytes, queries })
+        Ok(Ends { head, embedding: embedding.filter(|_| !own_embedding), norm, bytes, queries })
     }
 
     /// Begins rows with embeddings and hidden states.

@@ -56,9 +56,10 @@ impl<B: Backend> Decoder<B> {
         spec: ShardSpec,
         checkpoint: &dyn Checkpoint,
         memory: Memory,
-        (ends, cx): (Option<Ends<B>>, &LoadCx<'_>),
+        (mut ends, cx): (Option<Ends<B>>, &LoadCx<'_>),
     ) -> Result<Self> {
         let arch = Arc::clone(&spec.arch);
+        let model_norm = ends.as_mut().and_then(|ends| ends.norm.take());
         let mut loader = Loader {
             backend: &*backend,
             checkpoint,
@@ -88,8 +89,8 @@ impl<B: Backend> Decoder<B> {
         let mut output = spec
             .is_last()
             .then(|| {
-                let norm = loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale)?;
-                Ok(Output { norm, head: None })
+                let own = || loader.norm(&arch.names.output_norm(), hidden, arch.logit_scale);
+                Ok(Output { norm: model_norm.map_or_else(own, Ok)?, head: None })
             })
             .transpose()?;
         let own_head = ends.as_ref().map_or(!arch.tied_embeddings, |ends| ends.head.is_none());

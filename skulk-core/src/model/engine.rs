@@ -140,7 +140,8 @@ impl<B: Backend> DecoderEngine<B> {
             ends.push(names.embedding());
         }
         if spec.is_last() {
-            ends.push(names.output_norm());
+            let own = !matches!(arch.ahead, Some(AheadSpec::Head { model_norm: true, .. }));
+            ends.extend(own.then(|| names.output_norm()));
             if !arch.tied_embeddings && !shares {
                 ends.push(names.head());
             }

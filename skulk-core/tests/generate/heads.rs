@@ -1,5 +1,6 @@
 //! Do heads for tokens ahead draft as they were trained to, and is the text the same?
 
+use serde_json::json;
 use skulk::{ErrorKind, LoadOptions, Model, ModelCard, Speculate, Timings, TokenId};
 
 use skulk::card::{MtpConcatOrder, MtpNormConvention};
@@ -242,4 +243,43 @@ fn broken_heads_are_errors() {
         assert!(model.memory().draft_model.is_none(), "{name}");
         assert!(!fresh(&model, OPENING, &greedy(4)).ids.is_empty());
     }
+}
+
+/// A file with a projection alone, as DeepSeek's: texts are the same, and what it lacks or has too much is an error.
+#[test]
+fn heads_without_a_layer_change_no_text() {
+    let width = 256;
+    let values =
+        |n: usize, around: f32| -> Vec<f32> { (0..n).map(|at| around + (at as f32).sin() / 8.0).collect() };
+    let mut file = Checkpoint { config: json!({}), weights: Default::default() };
+    for (name, shape) in [("enorm", vec![width]), ("hnorm", vec![width]), ("eh_proj", vec![width, 2 * width])]
+    {
+        let values = values(shape.iter().product(), if shape.len() == 1 { 1.0 } else { 0.0 });
+        file.weights.insert(format!("mtp.0.{name}.weight"), Tensor::of_f32(&shape, &values));
+    }
+    let open = |file: &Checkpoint| {
+        let folder = file.written();
+        std::fs::remove_file(folder.path().join("config.json")).unwrap();
+        std::fs::rename(folder.path().join("model.safetensors"), folder.path().join("mtp.safetensors"))
+            .unwrap();
+        let load = one_thread().context(512).sessions(2).stages(2).draft_model(folder.path());
+        Model::open(path("llama"), &load).map(|model| (model, folder))
+    };
+    let (model, _folder) = open(&file).unwrap();
+    let prompt = reference_prompt("llama", 1);
+    let expected = fresh(&model, prompt.clone(), &greedy(40).speculate(Speculate::Off)).ids;
+    for options in [greedy(40), greedy(40).speculate(Speculate::DraftModel).draft_tokens(2)] {
+        let output = fresh(&model, prompt.clone(), &options);
+        assert_eq!((output.ids, output.finish.warnings), (expected.clone(), vec![]));
+    }
+    assert!(model.memory().draft_model.unwrap().weights.bytes() > 4 * 2 * 256 * 256);
+    let mut broken = file.clone();
+    broken.weights.get_mut("mtp.0.eh_proj.weight").unwrap().shape = vec![2 * width, width];
+    let error = open(&broken).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::TensorShape);
+    assert!(format!("{error:?}").contains("mtp.0.eh_proj.weight"), "{error:?}");
+    // A layer beside it that is not known here.
+    let mut more = file.clone();
+    more.weights.insert("mtp.0.self_attn.q_proj.weight".into(), Tensor::of_f32(&[1], &[0.0]));
+    assert_eq!(open(&more).err().unwrap().kind(), ErrorKind::ConfigInvalid);
 }

@@ -168,3 +168,63 @@ fn heads_behind_the_last_layer_compute_as_it_does() {
         assert_near(&logits, reply.logits(0).data, F32_CACHE, name);
     }
 }
+
+/// A head without a layer: embedding and hidden state are normed, projected together, and normed again, by its own norm or the
+/// model's. The same in plain loops.
+#[test]
+fn heads_without_a_layer_draft_what_their_formula_says() {
+    let model = Checkpoint::read(&path("llama"));
+    let (table, width) = (model.weights["model.embed_tokens.weight"].values(), 256);
+    let made = |n: usize, by: f64, around: f64| -> Vec<f32> {
+        (0..n).map(|at| (around + 0.4 * (by * at as f64).sin()) as f32).collect()
+    };
+    let [embedding_norm, hidden_norm, own_norm] = [0.7, 1.1, 1.9].map(|by| made(width, by, 1.0));
+    let joint = made(width * 2 * width, 0.37, 0.0);
+    let tensor = |shape: &[usize], values: &[f32]| Tensor::of_f32(shape, values);
+    for (prefix, with_norm, cuts) in [("mtp.0.", true, vec![]), ("model.mtp.0.", false, vec![2])] {
+        let mut file = Checkpoint { config: model.config.clone(), weights: Default::default() };
+        let mut put = |name: &str, tensor| file.weights.insert(format!("{prefix}{name}.weight"), tensor);
+        put("enorm", tensor(&[width], &embedding_norm));
+        put("hnorm", tensor(&[width], &hidden_norm));
+        put("eh_proj", tensor(&[width, 2 * width], &joint));
+        if with_norm {
+            put("shared_head.norm", tensor(&[width], &own_norm));
+        }
+        let folder = file.written();
+        let beside = open_checkpoint(folder.path()).unwrap();
+        let checkpoint = open_checkpoint(path("llama")).unwrap();
+        let setup = Setup { cuts, kv: KvType::F32.into(), ..Setup::default() };
+        let stages = Stages::load(&path("llama"), &setup).unwrap();
+        let head = stages.arch.head_in(&*beside).unwrap();
+        let spec = ShardSpec::new(Arc::new(head), 0..1, 1024, 64, KvType::F32).unwrap();
+        let (cx, last) = (CancelToken::new(), stages.shards.last().unwrap());
+        let head = last.load_ahead(&spec, &*beside, &*checkpoint, &LoadCx::new(&cx, &|| ())).unwrap();
+        head.open(SeqId(0), &[]).unwrap();
+
+        let norm = |x: &[f32], weights: &[f32], eps: f64| -> Vec<f64> {
+            let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
+            let scaled = |(x, weight): (&f32, &f32)| f64::from(*x) / (mean + eps).sqrt() * f64::from(*weight);
+            x.iter().zip(weights).map(scaled).collect()
+        };
+        let product = |matrix: &[f32], x: &[f64]| -> Vec<f32> {
+            let dot = |row: &[f32]| row.iter().zip(x).map(|(a, b)| f64::from(*a) * b).sum::<f64>() as f32;
+            matrix.chunks(x.len()).map(dot).collect()
+        };
+        let last_norm = if with_norm { own_norm.clone() } else { model.weights["model.norm.weight"].values() };
+        let expected = |token: TokenId, hidden: &[f32]| {
+            let row = &table[token.0 as usize * width..][..width];
+            let both = [norm(hidden, &hidden_norm, 1e-6), norm(row, &embedding_norm, 1e-6)].concat();
+            let given = norm(&product(&joint, &both), &last_norm, 1e-6);
+            (product(&table, &given), given.iter().map(|x| *x as f32).collect::<Vec<_>>())
+        };
+        let hidden = made(3 * width, 0.23, 0.1);
+        let tokens = [TokenId(17), TokenId(900), TokenId(2040)];
+        let found = draft(&*head, 0, &tokens, &hidden);
+        let first = expected(tokens[2], &hidden[2 * width..]);
+        assert_near(&found.0, &first.0, F32_CACHE, "logits");
+        assert_near(&found.1, &first.1, F32_CACHE, "given");
+        // It goes on from what it gives.
+        let next = argmax(&found.0);
+        assert_near(&draft(&*head, 3, &[next], &found.1).0, &expected(next, &found.1).0, F32_CACHE, "next");
+    }
+}

@@ -87,14 +87,20 @@ const GGUF: Words = Words {
     hidden_norm: "nextn.hnorm",
 };
 
+/// What stands before the words of heads without a layer.
+const ALONE: [&str; 2] = ["mtp.0.", "model.mtp.0."];
+
 impl TensorNames {
     /// How the head of a model with these names and so many layers may be called.
     pub(in crate::arch) fn heads(&self, n_layers: usize) -> impl Iterator<Item = Self> + '_ {
         let layer = format!("{}{}.{n_layers}.", self.prefix, self.spelling.layers);
+        let [alone, within] = ALONE;
         let kinds = [
             ("mtp.", BESIDE, "mtp.".to_owned(), 0),
             (&*self.prefix, BEHIND, layer.clone(), n_layers),
             (&*self.prefix, GGUF, layer, n_layers),
+            (alone, BEHIND, alone.to_owned(), 0),
+            (within, BEHIND, within.to_owned(), 0),
         ];
         kinds
             .map(|(prefix, words, before, layer)| {
@@ -135,6 +141,11 @@ impl TensorNames {
     /// Whether these are Qwen's names of a head, which files beside a model have, too.
     pub(crate) fn is_beside(&self) -> bool {
         self.of_head().is_some_and(|head| head.words == BESIDE)
+    }
+
+    /// What all tensors of a head begin with that may have no layer.
+    pub(in crate::arch) fn alone(&self) -> Option<&str> {
+        Some(&*self.of_head()?.before).filter(|before| ALONE.contains(before))
     }
 
     /// Name of what projects a token's embedding with a hidden state, `[hidden, 2 · hidden]`, of a head for tokens ahead; of

@@ -194,7 +194,7 @@ fn other(
             head.norm.weight_offset = if whole == Some(MtpNormConvention::ActualScale) { 0.0 } else { 1.0 };
             let order = runtime.and_then(|runtime| runtime.mtp_concat_order);
             let hidden_first = order == Some(MtpConcatOrder::HiddenFirst);
-            head.ahead = Some(AheadSpec::Head { hidden_first });
+            head.ahead = Some(AheadSpec::Head { hidden_first, model_norm: false });
         }
         return same_sizes(arch, head, &*checkpoint).map(|head| (What::Sidecar(checkpoint), head));
     }
