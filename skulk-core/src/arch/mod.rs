@@ -6,6 +6,7 @@
 mod ahead;
 mod attention;
 mod config;
+mod drafts;
 mod ffn;
 mod gguf;
 mod huggingface;

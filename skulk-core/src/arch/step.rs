@@ -40,6 +40,8 @@ pub(crate) struct RowWidths {
     inputs: usize,
     /// Angles of all ways to rotate.
     angles: usize,
+    /// What something that drafts has of embeddings and hidden states.
+    joint: usize,
 }
 
 impl RowWidths {
@@ -100,6 +102,7 @@ impl RowWidths {
                 .input_width()
                 .map_or(0, |width| width.saturating_mul(own).saturating_mul(2).saturating_add(hidden)),
             angles: rotated.saturating_mul(1 + grown),
+            joint: arch.joint_width(),
         }
     }
 
@@ -125,6 +128,7 @@ impl RowWidths {
             self.streams,
             self.inputs,
             self.angles,
+            self.joint,
             self.taken,
         ];
         let twice = [self.hidden, self.hidden, self.kv, self.inner, self.n_used];

@@ -11,7 +11,6 @@ use super::load::bytes_of;
 use super::options::EngineOptions;
 use super::shard::DecoderShard;
 use super::split::Split;
-use crate::arch::AheadSpec;
 use crate::bytes::ByteSize;
 use crate::engine::backend::Backend;
 use crate::engine::cpu::Cpu;
@@ -120,31 +119,15 @@ impl<B: Backend> DecoderEngine<B> {
         let arch = &spec.arch;
         let mut ends = Vec::new();
         let inputs = arch.input_width().is_some();
-        let (shares, names) = (arch.ahead.is_some(), &arch.names);
-        match arch.ahead {
-            None => {}
-            Some(AheadSpec::Head { .. }) => {
-                ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
-            }
-            Some(AheadSpec::Eagle { taken_norm, own_embedding, head, .. }) => {
-                ends.extend(taken_norm.into_iter().flat_map(|norm| names.taken_norms(norm)));
-                ends.extend([names.joint_projection(), names.embedding_norm(), names.hidden_norm()]);
-                ends.extend(own_embedding.then(|| names.embedding()));
-                ends.extend(head.map(|_| names.head()));
-            }
-            Some(AheadSpec::Assistant { .. }) => {
-                ends.extend([names.joint_projection(), names.back_projection(), names.embedding()]);
-            }
-        }
-        if !shares && (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs) {
+        let names = &arch.names;
+        let [embedding, head] = arch.has_tables();
+        if embedding && (spec.is_first() || spec.is_last() && arch.tied_embeddings || inputs) {
             ends.push(names.embedding());
         }
+        ends.extend(arch.joint_ends());
         if spec.is_last() {
-            let own = !matches!(arch.ahead, Some(AheadSpec::Head { model_norm: true, .. }));
-            ends.extend(own.then(|| names.output_norm()));
-            if !arch.tied_embeddings && !shares {
-                ends.push(names.head());
-            }
+            ends.extend(arch.has_last_norm().then(|| names.output_norm()));
+            ends.extend(head.then(|| names.head()));
         }
         if inputs {
             ends.push(names.input_norm());

@@ -8,7 +8,8 @@ use super::direct::seats;
 use super::inventory::Inventory;
 use super::memory::{shard_footprint, usable_memory};
 use super::placement::Placement;
-use super::stage::{Part, invalid};
+use super::report::Bytes;
+use super::stage::{Drafter, Part, invalid};
 use super::strictness::Strictness;
 use crate::bytes::ByteSize;
 use crate::card::ModelCard;
@@ -123,12 +124,21 @@ impl Placement {
             }
         }
         let mut weights = 0u128;
+        let last = self.stages.last();
         for budget in &self.budgets {
             let total = budget.bytes.total();
             if total > budget.usable {
                 return Err(over(&budget.node, total, budget.usable));
             }
-            weights += u128::from(budget.bytes.attention) + u128::from(budget.bytes.feed_forward);
+            weights += weights_of(&budget.bytes);
+            let Some(Drafter { bytes, .. }) = budget.drafter else { continue };
+            let is_last = last.is_some_and(|it| it.node == budget.node && it.backend == budget.backend);
+            if !(is_last && budget.bytes.hold(&bytes)) {
+                let message =
+                    "expected what drafts among the bytes of the last stage's device, found it elsewhere";
+                return Err(invalid(message.to_owned()).with("node", &budget.node));
+            }
+            weights -= weights_of(&bytes);
         }
         // The others stay on disk.
         if self.ffn_budget.is_some() {
@@ -146,6 +156,10 @@ impl Placement {
         }
         Ok(())
     }
+}
+
+fn weights_of(bytes: &Bytes) -> u128 {
+    u128::from(bytes.attention) + u128::from(bytes.feed_forward)
 }
 
 fn over(node: &NodeId, needed: u64, usable: u64) -> Error {

@@ -1,6 +1,7 @@
 //! How many bytes has each part of a model? From a checkpoint's tensor table, or estimated from a card.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::arch::{ArchSpec, MAX_LAYERS, RowWidths, STATES_HELD, kept_positions};
 use crate::card::{ModelCard, parameters};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
-use crate::weights::{Checkpoint, TensorInfo, stored_bytes};
+use crate::weights::{Checkpoint, TensorInfo, open_drafts, stored_bytes};
 
 /// The weight bytes of a model's parts, and what a token costs each layer's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,6 +66,19 @@ pub struct Inventory {
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub mtp: u64,
+    /// The head for tokens ahead (MTP) that loading makes of these: its layer, with its norms, and what joins embeddings and
+    /// hidden states. `None`: there is none that this library knows.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub mtp_layer: Option<LayerBytes>,
+    /// It drafts for another model, whose embedding table it uses.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub shares_embedding: bool,
+    /// It drafts for another model, whose output head it uses.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub shares_head: bool,
     /// What was guessed, in words.
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
@@ -153,6 +167,8 @@ fn kept(layer: &LayerBytes, kv: KvTypes) -> u64 {
 /// Of a layer's weights, attention's part where only their sum is known: a third, as with heads that share
 /// keys and values and a feed-forward block of three to four times the width.
 const ATTENTION_SHARE: u64 = 3;
+/// Rows of hidden states that a head for tokens ahead has beside a model's buffers: two joined, and as given and tapped.
+const JOINT_ROWS: u64 = 5;
 
 impl Inventory {
     /// What follows from a card. Where it has [facts](crate::card::ModelFacts), its size is shared out by the parameters
@@ -234,6 +250,34 @@ impl Inventory {
             }
             arch => arch?,
         };
+        let mut counted = Self::of(&arch, checkpoint)?;
+        (counted.vision, counted.mtp) = named::beside(checkpoint, arch.n_layers());
+        // A head that lacks something is not loaded either.
+        let head = arch.head_in(checkpoint).and_then(|head| Self::of(&head, checkpoint).ok());
+        counted.mtp_layer = head.and_then(|head| {
+            let layer = *head.layers.first()?;
+            Some(LayerBytes { attention: layer.attention.saturating_add(head.head), ..layer })
+        });
+        Ok(counted)
+    }
+
+    /// Counts the tensors of what drafts for a model, at the path that [`draft_model`](crate::LoadOptions::draft_model) of
+    /// loading takes: a smaller model, the model's head for tokens ahead in a file of its own, its assistant, or an EAGLE-3
+    /// head of it. Only headers are read.
+    ///
+    /// # Errors
+    /// As [`open_checkpoint`](crate::open_checkpoint), [`from_checkpoint`](Self::from_checkpoint) of either, and
+    /// [`ArchSpec::drafts_in`].
+    pub fn from_draft_model(model: &dyn Checkpoint, path: impl AsRef<Path>) -> Result<Self> {
+        let checkpoint = open_drafts(path.as_ref())?;
+        match ArchSpec::from_checkpoint(model)?.drafts_in(&*checkpoint)? {
+            Some(drafts) => Self::of(&drafts, &*checkpoint),
+            None => Self::from_checkpoint(&*checkpoint),
+        }
+    }
+
+    /// Counts the tensors of a model in a checkpoint, or of what drafts for one.
+    fn of(arch: &ArchSpec, checkpoint: &dyn Checkpoint) -> Result<Self> {
         let len = |name: &str| stored_bytes(checkpoint, name);
         let missing = |name: String| {
             Error::new(ErrorKind::TensorMissing, "the model needs a tensor that the checkpoint lacks")
@@ -292,31 +336,74 @@ impl Inventory {
         let stored = stored.filter_map(|name| checkpoint.tensor(&name)).map(TensorInfo::elements);
         let [begin, end] = arch.stream_ends();
         if let Some(first) = layers.first_mut() {
-            first.attention = first.attention.saturating_add(sum(&mut begin.into_iter())?);
+            let joint = arch.joint_ends().into_iter();
+            first.attention = first.attention.saturating_add(sum(&mut begin.into_iter().chain(joint))?);
         }
-        let head = (!arch.tied_embeddings).then(|| names.head());
-        let (vision, mtp) = named::beside(checkpoint, arch.n_layers());
+        let [embedding, head] = arch.has_tables();
+        let [shares_embedding, shares_head] = arch.shares_tables();
+        let table = embedding.then(|| names.embedding()).into_iter();
         Ok(Self {
             layers,
-            embedding: sum(&mut [names.embedding()].into_iter().chain(inputs.then(|| names.input_norm())))?,
+            embedding: sum(&mut table.chain(inputs.then(|| names.input_norm())))?,
             embedding_everywhere: inputs,
-            tied_embeddings: arch.tied_embeddings,
-            head: sum(&mut [names.output_norm()].into_iter().chain(head).chain(end))?,
+            tied_embeddings: embedding && !head && !shares_head,
+            head: sum(&mut [names.output_norm()].into_iter().chain(head.then(|| names.head())).chain(end))?,
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
-            step_row: RowWidths::of(&arch, &arch.layers).bytes(),
-            vocabulary: arch.vocab_size as u64,
+            step_row: RowWidths::of(arch, &arch.layers).bytes(),
+            vocabulary: arch.output_vocab() as u64,
             elements: stored.fold(0, u64::saturating_add),
             exact: true,
             input_table: if inputs { len(&names.layer_inputs()).unwrap_or(0) } else { 0 },
-            vision,
-            mtp,
-            guessed: Vec::new(),
+            shares_embedding,
+            shares_head,
+            ..Self::default()
         })
+    }
+
+    /// The head for tokens ahead as something that drafts. Where parts were not counted, it is taken for as large as the last
+    /// layer that sees all positions; `None`: there is none.
+    pub(super) fn mtp_head(&self) -> Option<Self> {
+        let sees_all = |layer: &&LayerBytes| layer.kv_per_token > 0 && layer.window.is_none();
+        let alike = || self.layers.iter().rfind(sees_all).or(self.layers.last()).copied();
+        let (layer, guessed) = match self.mtp_layer {
+            Some(layer) => (layer, None),
+            None if self.exact => return None,
+            None => {
+                (alike()?, Some("the head for tokens ahead was taken for as large as a layer".to_owned()))
+            }
+        };
+        let joint = self.row.saturating_mul(JOINT_ROWS);
+        Some(Self {
+            layers: vec![layer],
+            row: self.row,
+            step_row: if self.step_row > 0 { self.step_row.saturating_add(joint) } else { 0 },
+            vocabulary: self.vocabulary,
+            exact: self.mtp_layer.is_some(),
+            shares_embedding: true,
+            shares_head: true,
+            guessed: guessed.into_iter().collect(),
+            ..Self::default()
+        })
+    }
+
+    /// Bytes of weights that a token reads, whichever experts it takes.
+    pub(super) fn read_by_a_token(&self) -> u64 {
+        let of = |layer: &LayerBytes| {
+            let experts = layer.expert.saturating_mul(layer.n_used as u64);
+            layer.attention.saturating_add(layer.ffn).saturating_add(experts)
+        };
+        self.layers.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of the output head.
+    pub(super) fn output_head(&self) -> u64 {
+        let table = if self.tied_embeddings { self.embedding } else { 0 };
+        self.head.saturating_add(table)
     }
 
     /// The same with keys and values kept otherwise than in half precision.
     pub(super) fn keeping(mut self, kv: KvTypes) -> Self {
-        for layer in &mut self.layers {
+        for layer in self.layers.iter_mut().chain(&mut self.mtp_layer) {
             layer.kv_per_token = kept(layer, kv);
         }
         self
@@ -342,6 +429,11 @@ impl Inventory {
     pub(super) fn weights_per_byte(&self) -> Option<f64> {
         let bytes = self.layers.iter().map(LayerBytes::total).fold(0, u64::saturating_add);
         (self.elements > 0 && bytes > 0).then(|| self.elements as f64 / bytes as f64)
+    }
+
+    /// Whether it keeps nothing of a sequence: an assistant attends to its model's keys and values.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.layers.iter().all(|layer| layer.kv_per_token == 0 && layer.state == 0)
     }
 
     /// What is in no budget.

@@ -45,6 +45,6 @@ pub use report::{
 };
 pub use request::{Request, Sharding, Transport};
 pub use ring::{is_vpn_address, leaves, rings};
-pub use stage::{Budget, ExpertShard, Part, Stage};
+pub use stage::{Budget, Drafter, ExpertShard, Part, Stage};
 pub use strictness::Strictness;
 pub use target::Target;

@@ -9,7 +9,7 @@ use super::cluster::NodeId;
 use super::coverage;
 use super::instance::{Ids, Instance};
 use super::report::PlanReport;
-use super::stage::{Budget, ExpertShard, Stage, invalid};
+use super::stage::{Budget, Drafter, ExpertShard, Stage, invalid};
 use crate::card::ModelCard;
 use crate::error::{Error, Result};
 use crate::ids::EngineId;
@@ -189,6 +189,13 @@ impl Placement {
     /// generate at once, unless its options ask for fewer. `None`: nobody planned it, or it was read from an MLX instance.
     pub fn sessions(&self) -> Option<usize> {
         self.sessions
+    }
+
+    /// What a plan counts that drafts, on the last stage's device: [`Model::load`](crate::Model::load) loads the checkpoint's
+    /// head where it is that, and else asks for a [`draft_model`](crate::LoadOptions::draft_model) that takes no more.
+    /// `None`: nothing, or nobody planned it.
+    pub fn drafter(&self) -> Option<&Drafter> {
+        self.budgets.iter().find_map(|budget| budget.drafter.as_ref())
     }
 
     /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types.

@@ -187,20 +187,48 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
         return Err(Error::argument("from_disk", message)
             .with_hint("leave the option out, or plan for the transport direct"));
     }
+    let drafts = [("mtp", request.mtp), ("draft_model", request.draft_model.is_some())];
+    if let [(_, true), (_, true)] = drafts {
+        let message = "expected one model that drafts, found draft_model beside mtp";
+        return Err(Error::argument("mtp", message).with_hint("leave one of the options out"));
+    }
+    if let Some((field, _)) =
+        drafts.into_iter().find(|(_, asked)| *asked && request.transport != Transport::Direct)
+    {
+        let message = format!("expected nothing that drafts with the transport {}", request.transport);
+        return Err(Error::argument(field, message)
+            .with_hint("leave the option out, or plan for the transport direct"));
+    }
     if let Some(inventory) = &request.inventory {
         if inventory.layers.len() != card.n_layers {
             let found = inventory.layers.len();
             return invalid("inventory", format!("expected {} layers, found {found}", card.n_layers));
         }
+        if request.mtp && inventory.mtp_head().is_none() {
+            let message =
+                "expected an inventory of a checkpoint with a head for tokens ahead, found none in it";
+            return Err(Error::argument("mtp", message)
+                .with_hint("leave the option out, or fetch files that have the model's MTP layers"));
+        }
+    }
+    if let Some(inventory) = &request.draft_model
+        && !(1..=MAX_LAYERS).contains(&inventory.layers.len())
+    {
+        let found = inventory.layers.len();
+        return invalid("draft_model", format!("expected 1 to {MAX_LAYERS} layers, found {found}"));
+    }
+    let inventories = [("inventory", &request.inventory), ("draft_model", &request.draft_model)];
+    for (field, inventory) in inventories {
+        let Some(inventory) = inventory else { continue };
         let experts = inventory.layers.iter().map(|layer| layer.n_experts.max(1));
         let experts = experts.fold(0, usize::saturating_add);
         if experts > MOST_EXPERTS {
-            return invalid("inventory", format!("expected at most {MOST_EXPERTS} experts, found {experts}"));
+            return invalid(field, format!("expected at most {MOST_EXPERTS} experts, found {experts}"));
         }
         if let Some(layer) = inventory.layers.iter().find(|layer| layer.n_used > layer.n_experts) {
             let LayerBytes { n_used, n_experts, .. } = layer;
             return invalid(
-                "inventory",
+                field,
                 format!("expected at most {n_experts} experts for a token, found {n_used}"),
             );
         }

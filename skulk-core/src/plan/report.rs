@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeId, Role};
 use super::request::{Request, Sharding, Transport};
+use super::stage::Drafter;
 use super::strictness::Strictness;
 use crate::card::ModelCard;
 use crate::macros::closed_set;
@@ -116,6 +117,15 @@ impl std::ops::Add for Bytes {
 }
 
 impl Bytes {
+    /// Whether a part of them is no more than all, of each kind.
+    pub(super) fn hold(&self, part: &Self) -> bool {
+        part.attention <= self.attention
+            && part.feed_forward <= self.feed_forward
+            && part.kv_cache <= self.kv_cache
+            && part.activations <= self.activations
+            && part.headroom <= self.headroom
+    }
+
     /// All of them.
     pub fn total(&self) -> u64 {
         [self.attention, self.feed_forward, self.kv_cache, self.activations, self.headroom]
@@ -151,6 +161,9 @@ pub struct NodeReport {
     /// Feed-forward blocks and experts that stay on its disk until they are needed.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub on_disk: u64,
+    /// What drafts there, whose bytes are among those that it is to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drafter: Option<Drafter>,
     /// Seconds that it computes for each token.
     pub seconds_per_token: Option<f64>,
 }
@@ -211,10 +224,14 @@ pub struct Estimate {
     pub hop_seconds: f64,
     /// Seconds a token between stages and the owners of their feed-forward blocks and experts.
     pub fan_out_seconds: f64,
+    /// Seconds that a draft takes beside that of each session, where something drafts that the request counts; else 0.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub draft_seconds: f64,
 }
 
 impl Estimate {
-    /// Seconds a token.
+    /// Seconds a token, without drafts.
     pub(super) fn seconds(&self) -> f64 {
         let Self { attention_seconds, feed_forward_seconds, hop_seconds, fan_out_seconds, .. } = self;
         attention_seconds + feed_forward_seconds + hop_seconds + fan_out_seconds

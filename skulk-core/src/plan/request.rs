@@ -79,6 +79,12 @@ pub struct Request {
     pub replicas: usize,
     /// The model's tensors, where a checkpoint is at hand; else the card's size is divided.
     pub inventory: Option<Arc<Inventory>>,
+    /// The head for tokens ahead (MTP) that the checkpoint has drafts, as with [`mtp`](crate::LoadOptions::mtp) of loading:
+    /// the device of the last stage has memory for it. Only for [`Transport::Direct`].
+    pub mtp: bool,
+    /// What drafts instead, as with [`draft_model`](crate::LoadOptions::draft_model) of loading:
+    /// [counted](Inventory::from_draft_model) in its checkpoint, or of its [card](Inventory::from_card).
+    pub draft_model: Option<Arc<Inventory>>,
     /// What is fixed by hand: its layers, blocks and experts stay where rules have them, and the planner places what no
     /// rule names, blocks of layers that rules name among it. Places are engines of the cluster's nodes, as `wgpu@shed`. A
     /// device has one run of layers, with what lies between two that rules give it. Only for [`Transport::Direct`].
@@ -107,6 +113,8 @@ impl Default for Request {
             from_disk: false,
             replicas: 0,
             inventory: None,
+            mtp: false,
+            draft_model: None,
             fixed: None,
             rings: None,
             port: 50_000,
@@ -155,6 +163,10 @@ setters!(Request {
     replicas: usize;
     /// Counts a checkpoint's own bytes.
     inventory: Inventory => Some(Arc::new(inventory));
+    /// Counts the checkpoint's head for tokens ahead, or not.
+    mtp: bool;
+    /// Counts what drafts.
+    draft_model: Inventory => Some(Arc::new(draft_model));
     /// Leaves what these rules name where they have it.
     fixed: PlacementBuilder => Some(Arc::new(fixed));
 });

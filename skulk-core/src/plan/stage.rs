@@ -80,14 +80,31 @@ pub struct Budget {
     pub bytes: Bytes,
     /// Bytes that it may hold; of plans under [`Strictness::Force`] no fewer than it is to hold.
     pub usable: u64,
+    /// What drafts there, whose bytes are among these.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub drafter: Option<Drafter>,
+}
+
+/// What a plan counts that drafts tokens ahead, on the device of the last stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Drafter {
+    /// It is the head for tokens ahead (MTP) of the model's own checkpoint; else what
+    /// [`draft_model`](crate::LoadOptions::draft_model) of loading names.
+    pub mtp: bool,
+    /// Bytes by kind.
+    pub bytes: Bytes,
 }
 
 impl Budget {
     /// Of a planned device. Where memory is no reason to refuse, it may hold all that it is to hold.
     pub(super) fn new(report: &NodeReport, strictness: Strictness) -> Self {
-        let NodeReport { node, backend, bytes, usable, .. } = report.clone();
+        let NodeReport { node, backend, bytes, usable, drafter, .. } = report.clone();
         let least = if strictness == Strictness::Force { bytes.total() } else { 0 };
-        Self { node, backend, bytes, usable: usable.max(least) }
+        Self { node, backend, bytes, usable: usable.max(least), drafter }
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
 pub(crate) use mmap::io_error;
 pub use open::open_checkpoint;
+pub(crate) use open::open_drafts;
 pub(crate) use rearranged::Outputs;
 pub(crate) use region::PADDED;
 pub use region::Region;

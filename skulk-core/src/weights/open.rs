@@ -55,6 +55,22 @@ pub fn open_checkpoint(path: impl AsRef<Path>) -> Result<Arc<dyn Checkpoint>> {
     .with_hint(hint))
 }
 
+/// The file of a head for tokens ahead in a folder of its own.
+const SIDECAR: &str = "mtp.safetensors";
+
+/// Opens what drafts for a model, which may be a file of a head without a description, or its folder.
+pub(crate) fn open_drafts(path: &Path) -> Result<Arc<dyn Checkpoint>> {
+    let lacks = match open_checkpoint(path) {
+        Err(error) if error.kind() == ErrorKind::FileNotFound => error,
+        found => return found,
+    };
+    let file = if path.is_dir() { path.join(SIDECAR) } else { path.to_owned() };
+    match file.is_file() {
+        true => Ok(Arc::new(HfCheckpoint::open_part(file)?)),
+        false => Err(lacks),
+    }
+}
+
 fn open_folder(folder: &Path) -> Result<Arc<dyn Checkpoint>> {
     if [safetensors::SINGLE, safetensors::INDEX].iter().any(|name| folder.join(name).exists()) {
         return Ok(Arc::new(HfCheckpoint::open(folder)?));

@@ -22,6 +22,7 @@
 
 use std::ops::Range;
 
+use super::drafts::Drafts;
 use super::drawn::{Drawn, Share, chance_of_none, distinct};
 use super::seats::Seat;
 use crate::plan::inventory::{Inventory, LayerBytes};
@@ -40,6 +41,7 @@ pub(super) struct Costs<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) links: &'a Links,
     pub(super) drawn: &'a Drawn,
+    pub(super) drafts: Option<&'a Drafts>,
     /// Tokens of the context.
     pub(super) context: u64,
     /// Sessions that generate at once.
@@ -92,11 +94,7 @@ fn from_disk(seat: &Seat, bytes: f64) -> f64 {
 impl Costs<'_> {
     /// Bytes of weights that a token reads.
     pub(super) fn read_by_a_token(&self) -> f64 {
-        let of = |layer: &LayerBytes| {
-            let experts = layer.expert.saturating_mul(layer.n_used as u64);
-            layer.attention.saturating_add(layer.ffn).saturating_add(experts) as f64
-        };
-        self.inventory.layers.iter().map(of).sum()
+        self.inventory.read_by_a_token() as f64
     }
 
     /// A token of each session, in the middle of its context.
@@ -163,8 +161,17 @@ impl Costs<'_> {
 
     /// Seconds of the head for a token.
     pub(super) fn head(&self, seat: &Seat) -> f64 {
-        let table = if self.inventory.tied_embeddings { self.inventory.embedding } else { 0 };
-        self.product(seat, self.inventory.head.saturating_add(table) as f64, self.sessions)
+        self.product(seat, self.inventory.output_head() as f64, self.sessions)
+    }
+
+    /// Seconds of a draft of each session.
+    fn draft(&self, seat: &Seat) -> f64 {
+        let Some(drafts) = self.drafts else { return 0.0 };
+        let layers = drafts.inventory.layers.iter().map(|layer| {
+            let block = self.experts(seat, layer, layer.n_experts);
+            self.attention(seat, layer) + self.shared(seat, layer) + block
+        });
+        layers.sum::<f64>() + self.product(seat, drafts.output_head(self.inventory) as f64, self.sessions)
     }
 
     /// What a token of each session takes with stages, in order, and experts' owners sorted by layer; layers without
@@ -176,7 +183,9 @@ impl Costs<'_> {
         owners: &[Owner],
     ) -> Option<Estimate> {
         let mut estimate = self.pass(seats, stages, owners, self.token())?;
-        estimate.attention_seconds += self.head(&seats[stages.last()?.0]);
+        let last = &seats[stages.last()?.0];
+        estimate.attention_seconds += self.head(last);
+        estimate.draft_seconds = self.draft(last);
         estimate.tokens_per_second = self.sessions / estimate.seconds().max(1e-9);
         Some(estimate)
     }

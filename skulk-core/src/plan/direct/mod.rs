@@ -10,6 +10,7 @@ mod around;
 mod arrange;
 mod cost;
 mod disk;
+mod drafts;
 mod drawn;
 mod fill;
 mod fixed;
@@ -237,6 +238,8 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 mod accuracy;
 #[cfg(test)]
 mod by_hand;
+#[cfg(test)]
+mod drafted;
 #[cfg(test)]
 mod monotone;
 #[cfg(test)]

@@ -89,6 +89,7 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
             bytes: problem.bytes(load.seat, &load.layers, load.feed_forward.saturating_sub(load.on_disk)),
             usable: seat.usable,
             on_disk: load.on_disk,
+            drafter: problem.drafter(load.seat, &load.layers),
             seconds_per_token: Some(load.seconds),
         }
     };
@@ -98,11 +99,9 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
 /// Tokens whose keys and values fit beside a stage's weights, and on which node that is least.
 fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u64, NodeId)> {
     let tokens = reports.iter().filter_map(|report| {
-        let layers = &problem.inventory.layers[report.layers.clone()];
         let taken = report.bytes.total() - report.bytes.kv_cache;
         let room = report.usable.saturating_sub(taken);
-        let kept = |tokens: u64| layers.iter().map(move |layer| problem.kept(layer, tokens));
-        let kv = |tokens: u64| kept(tokens).fold(0, u64::saturating_add);
+        let kv = |tokens: u64| problem.kept_by(&report.layers, tokens);
         if kv(MOST_TOKENS) <= room {
             return None;
         }
@@ -131,7 +130,7 @@ fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>)
     PlanReport {
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
-        guessed: problem.inventory.guessed.clone(),
+        guessed: problem.guessed(),
         nodes,
         ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
     }

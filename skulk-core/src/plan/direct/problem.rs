@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::cost::{Costs, Owner};
+use super::drafts::Drafts;
 use super::drawn::Drawn;
 use super::fill::{Parts, Room};
 use super::fixed::Fixed;
@@ -20,6 +21,7 @@ use crate::plan::links::Links;
 use crate::plan::memory;
 use crate::plan::report::{Bytes, Rejection, Rule, RuleReport};
 use crate::plan::request::Request;
+use crate::plan::stage::Drafter;
 use crate::plan::strictness::Strictness;
 use crate::plan::target::Target;
 
@@ -77,6 +79,7 @@ pub(super) struct Problem<'a> {
     pub(super) required: BTreeSet<usize>,
     pub(super) coordinator: Option<usize>,
     pub(super) inventory: Cow<'a, Inventory>,
+    pub(super) drafts: Option<Drafts>,
     pub(super) links: Links,
     pub(super) fixed: Fixed,
     /// Bytes of blocks that are fixed on each seat, with their margin.
@@ -102,15 +105,12 @@ struct Margins {
 impl Margins {
     /// Of this library's engines.
     fn own(inventory: &Inventory, row: u64, request: &Request) -> Self {
-        let step_row =
-            if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
-        let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
         let rows = step_rows(CHUNK, request.sessions) as u64;
         let drawing = inventory.vocabulary.saturating_mul(DRAWING).saturating_mul(request.sessions as u64);
         Self {
             weights: if inventory.exact || request.strictness == Strictness::Relaxed { 0 } else { MARGIN },
             floor: inventory.vocabulary.saturating_mul(TOKENIZER).saturating_add(RUNTIME),
-            activations: step_row.saturating_mul(rows).saturating_add(logits).saturating_add(drawing),
+            activations: own_rows(inventory, row, rows).saturating_add(drawing),
         }
     }
 
@@ -123,8 +123,7 @@ impl Margins {
                 ((memory::overhead(card, strictness) - 1.0) * 100.0).round() as u64
             }
         };
-        let activations = row.saturating_mul(CHUNK as u64 * BUFFERS);
-        Self { weights, floor: memory::OVERHEAD_FLOOR, activations }
+        Self { weights, floor: memory::OVERHEAD_FLOOR, activations: foreign_rows(row) }
     }
 
     /// What weights take with what is kept free for them.
@@ -135,6 +134,18 @@ impl Margins {
     fn beside(&self, weights: u64) -> u64 {
         u64::try_from((u128::from(weights) * u128::from(self.weights)).div_ceil(100)).unwrap_or(u64::MAX)
     }
+}
+
+/// What so many rows of a step take, and logits, of this library's engines.
+fn own_rows(inventory: &Inventory, row: u64, rows: u64) -> u64 {
+    let step_row = if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
+    let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
+    step_row.saturating_mul(rows).saturating_add(logits)
+}
+
+/// What a chunk's rows take, of other software's.
+fn foreign_rows(row: u64) -> u64 {
+    row.saturating_mul(CHUNK as u64 * BUFFERS)
 }
 
 impl<'a> Problem<'a> {
@@ -214,6 +225,7 @@ impl<'a> Problem<'a> {
             Some(inventory) => Cow::Borrowed(&**inventory),
             None => Cow::Owned(Inventory::from_card(card)),
         };
+        let drafts = Drafts::of(request, &inventory);
         let inventory = match request.kv == KvTypes::default() {
             true => inventory,
             false => Cow::Owned(inventory.into_owned().keeping(request.kv)),
@@ -239,6 +251,7 @@ impl<'a> Problem<'a> {
             own: Margins::own(&inventory, row, request),
             foreign: Margins::foreign(card, &inventory, row, request.strictness),
             inventory,
+            drafts,
             fixed,
         };
         for owner in &problem.fixed.owners {
@@ -271,12 +284,20 @@ impl<'a> Problem<'a> {
             inventory: &self.inventory,
             links: &self.links,
             drawn: &self.drawn,
+            drafts: self.drafts.as_ref(),
             context: self.request.context_tokens,
             sessions: self.request.sessions.max(1) as f64,
             row: self.inventory.row_of(self.card) as f64,
             width: self.card.hidden_size as f64,
             weights_per_byte: self.inventory.weights_per_byte().unwrap_or_else(named),
         }
+    }
+
+    /// What was guessed of the model and what drafts for it, in words.
+    pub(super) fn guessed(&self) -> Vec<String> {
+        let drafts = self.drafts.iter().flat_map(|drafts| &drafts.inventory.guessed);
+        let drafts = drafts.map(|guessed| format!("of what drafts: {guessed}"));
+        self.inventory.guessed.iter().cloned().chain(drafts).collect()
     }
 
     /// Keys and values of so many tokens of each session.
@@ -401,7 +422,9 @@ impl<'a> Problem<'a> {
         // Where all stages hold it, no device has room for it.
         let embedding = if self.inventory.embedding_everywhere { &0 } else { embedding };
         let last = layers.len().saturating_sub(1);
+        let twice = last > 0 && (*tied_embeddings || self.copies_embedding());
         let sizes = layers.iter().enumerate().map(|(at, layer)| {
+            let mut beside = self.kept(layer, self.request.context_tokens);
             let mut weights = layer.attention.saturating_add(feed_forward(at));
             if at == 0 {
                 weights = weights.saturating_add(*embedding);
@@ -412,7 +435,11 @@ impl<'a> Problem<'a> {
                     weights = weights.saturating_add(*embedding);
                 }
             }
-            self.charged(seats, weights).saturating_add(self.kept(layer, self.request.context_tokens))
+            if at == last {
+                let copies = last > 0 && self.copies_embedding();
+                beside = beside.saturating_add(self.drafting(seats, copies).unwrap_or_default().total());
+            }
+            self.charged(seats, weights).saturating_add(beside)
         });
         let mut together: Vec<u64> = Vec::new();
         for (size, layer) in sizes.zip(layers) {
@@ -421,7 +448,7 @@ impl<'a> Problem<'a> {
                 _ => together.push(size),
             }
         }
-        let shared = if *tied_embeddings && last > 0 { *embedding } else { 0 };
+        let shared = if twice { *embedding } else { 0 };
         Parts::new(together, shared)
     }
 
@@ -438,7 +465,59 @@ impl<'a> Problem<'a> {
         Parts::new(sizes, 0)
     }
 
-    /// The bytes of a device by kind: its stage's layers, and feed-forward blocks of so many bytes.
+    /// Whether what drafts needs a copy of the embedding table where the last stage has none.
+    fn copies_embedding(&self) -> bool {
+        let Inventory { tied_embeddings, embedding_everywhere, .. } = *self.inventory;
+        let shares = self.drafts.as_ref().is_some_and(|drafts| drafts.inventory.shares_embedding);
+        shares && !tied_embeddings && !embedding_everywhere
+    }
+
+    /// The bytes of what drafts on one of these devices, with a copy of the embedding table or without.
+    fn drafting(&self, seats: &[usize], copies: bool) -> Option<Bytes> {
+        let Drafts { inventory, .. } = self.drafts.as_ref()?;
+        let layers = &inventory.layers;
+        let sum = |of: &dyn Fn(&LayerBytes) -> u64| layers.iter().map(of).fold(0, u64::saturating_add);
+        let mut attention = sum(&|layer| layer.attention);
+        let copy = if copies { self.inventory.embedding } else { 0 };
+        for table in [inventory.embedding, inventory.head, copy] {
+            attention = attention.saturating_add(table);
+        }
+        let feed_forward = sum(&LayerBytes::feed_forward);
+        let margins = self.margins(seats);
+        let row = inventory.row_of(self.card);
+        let is_own = seats.iter().all(|&seat| self.is_own[seat]);
+        // What keeps nothing computes a row of each session.
+        let rows = if inventory.keeps_nothing() { self.request.sessions.max(1) } else { self.rows() };
+        // One that shares nothing has a tokenizer of its own until it is loaded.
+        let tokens = if inventory.shares_embedding { 0 } else { inventory.vocabulary };
+        Some(Bytes {
+            attention,
+            feed_forward,
+            kv_cache: sum(&|layer| self.kept(layer, self.request.context_tokens)),
+            activations: if is_own { own_rows(inventory, row, rows as u64) } else { foreign_rows(row) },
+            headroom: margins
+                .beside(attention.saturating_add(feed_forward))
+                .saturating_add(tokens.saturating_mul(TOKENIZER)),
+        })
+    }
+
+    /// What drafts on a device with these layers, which must be the last ones.
+    pub(super) fn drafter(&self, seat: usize, layers: &Range<usize>) -> Option<Drafter> {
+        let is_last = !layers.is_empty() && layers.end == self.inventory.layers.len();
+        let copies = layers.start > 0 && self.copies_embedding();
+        let bytes = self.drafting(&[seat], copies).filter(|_| is_last)?;
+        Some(Drafter { mtp: self.request.mtp, bytes })
+    }
+
+    /// Keys and values of so many tokens of each session, of a stage of these layers and what drafts behind it.
+    pub(super) fn kept_by(&self, layers: &Range<usize>, tokens: u64) -> u64 {
+        let is_last = !layers.is_empty() && layers.end == self.inventory.layers.len();
+        let drafts = self.drafts.iter().filter(|_| is_last).flat_map(|drafts| &drafts.inventory.layers);
+        let layers = self.inventory.layers[layers.clone()].iter().chain(drafts);
+        layers.map(|layer| self.kept(layer, tokens)).fold(0, u64::saturating_add)
+    }
+
+    /// The bytes of a device by kind: its stage's layers, feed-forward blocks of so many bytes, and what drafts.
     pub(super) fn bytes(&self, seat: usize, layers: &Range<usize>, feed_forward: u64) -> Bytes {
         let inventory = &*self.inventory;
         let held = &inventory.layers[layers.clone()];
@@ -452,12 +531,13 @@ impl<'a> Problem<'a> {
         }
         let kv = held.iter().map(|layer| self.kept(layer, self.request.context_tokens));
         let margins = self.margins(&[seat]);
-        Bytes {
+        let own = Bytes {
             attention,
             feed_forward,
             kv_cache: kv.fold(0, u64::saturating_add),
             activations: margins.activations,
             headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(self.floor(seat)),
-        }
+        };
+        own + self.drafter(seat, layers).map_or_else(Bytes::default, |drafter| drafter.bytes)
     }
 }

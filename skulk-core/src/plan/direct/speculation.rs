@@ -1,11 +1,14 @@
-//! Does drafting tokens ahead pay? Of this library's engines that is measured while they run; of others, what a card
-//! declares and a placement's times say.
+//! Does drafting tokens ahead pay? Of this library's engines that is measured while they run; what a request counts, or of
+//! other engines a card declares, and a placement's times say what is expected.
 //!
 //! A round checks a bonus token and `d` drafts at once. With each draft accepted with probability 0.7, it gives
 //! `1 + 0.7 + … + 0.7^d` tokens. It reads attention and dense blocks once (5 % more for each draft), but other
-//! experts for each token, goes over the links once, and drafting takes 10 % of a token's reading for each draft.
+//! experts for each token, and goes over the links once. A draft takes what the one reads that the request counts, and else
+//! 10 % of a token's reading.
 
+use super::drafts::Drafts;
 use super::problem::Problem;
+use crate::bytes::ByteSize;
 use crate::card::{RuntimeCardConfig, ServedSpecType};
 use crate::plan::report::{Estimate, Speculation};
 
@@ -14,6 +17,54 @@ const FURTHER_ROW: f64 = 0.05;
 const DRAFT: f64 = 0.1;
 /// Gains below that are not worth the risk.
 const LEAST_GAIN: f64 = 1.05;
+/// Drafts of a round at most.
+const MOST: i32 = 15;
+
+/// How many times as fast rounds of so many drafts should be.
+fn gain(problem: &Problem<'_>, estimate: &Estimate, drafts: i32, draft_seconds: f64) -> f64 {
+    let tokens: f64 = (0..=drafts).map(|accepted| ACCEPTED.powi(accepted)).sum();
+    let routed = problem.inventory.layers.iter().any(|layer| layer.n_experts > 0);
+    let rows = f64::from(drafts);
+    let once = 1.0 + FURTHER_ROW * rows;
+    let blocks = if routed { 1.0 + rows } else { once };
+    let round = estimate.attention_seconds * once
+        + estimate.feed_forward_seconds * blocks
+        + estimate.hop_seconds
+        + estimate.fan_out_seconds
+        + draft_seconds * rows;
+    if round > 0.0 { tokens * estimate.seconds() / round } else { 1.0 }
+}
+
+/// A gain in words.
+fn in_words(drafts: i32, gain: f64) -> String {
+    let plural = if drafts == 1 { "" } else { "s" };
+    format!("{drafts} drafted token{plural} should give {:.0} % of the speed without", gain * 100.0)
+}
+
+/// Of what the request counts.
+fn counted(problem: &Problem<'_>, drafts: &Drafts, estimate: &Estimate, own: bool) -> Speculation {
+    let seconds = estimate.draft_seconds;
+    let of = |n: i32| (gain(problem, estimate, n, seconds), n);
+    // Of equals the fewest.
+    let best = (2..=MOST).map(of).fold(of(1), |best, other| if other.0 > best.0 { other } else { best });
+    let what = if problem.request.mtp { "the checkpoint's head for tokens ahead" } else { "the draft model" };
+    let read = ByteSize(drafts.read(&problem.inventory));
+    let reason = format!(
+        "a draft of {what} takes {:.3} ms, for {read} that it reads; {}",
+        seconds * 1e3,
+        in_words(best.1, best.0)
+    );
+    match own {
+        true => Speculation {
+            on: true,
+            reason: format!(
+                "{reason}; drafts, and what followed when the text read the same, are computed ahead where that pays, as is \
+                 measured meanwhile"
+            ),
+        },
+        false => Speculation { on: best.0 >= LEAST_GAIN, reason },
+    }
+}
 
 /// Of this library's engines.
 fn of_this_library(problem: &Problem<'_>) -> Speculation {
@@ -56,6 +107,9 @@ fn drafts(runtime: &RuntimeCardConfig) -> bool {
 
 /// Decides for an estimate over devices of so many nodes.
 pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, own: bool, nodes: usize) -> Speculation {
+    if let Some(drafts) = &problem.drafts {
+        return counted(problem, drafts, estimate, own);
+    }
     if own {
         return of_this_library(problem);
     }
@@ -69,22 +123,7 @@ pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, own: bool, node
     }
     let declared = runtime.mtp_max_depth.or(runtime.served_spec_n_max.map(|n| n as i64));
     let drafts = declared.unwrap_or(1).clamp(1, 16) as i32;
-    let tokens: f64 = (0..=drafts).map(|accepted| ACCEPTED.powi(accepted)).sum();
-    let routed = problem.inventory.layers.iter().any(|layer| layer.n_experts > 0);
-    let rows = f64::from(drafts);
-    let once = 1.0 + FURTHER_ROW * rows;
-    let blocks = if routed { 1.0 + rows } else { once };
     let reading = estimate.attention_seconds + estimate.feed_forward_seconds;
-    let round = estimate.attention_seconds * once
-        + estimate.feed_forward_seconds * blocks
-        + estimate.hop_seconds
-        + estimate.fan_out_seconds
-        + DRAFT * rows * reading;
-    let gain = if round > 0.0 { tokens * estimate.seconds() / round } else { 1.0 };
-    let reason = format!(
-        "{drafts} drafted token{} should give {:.0} % of the speed without",
-        if drafts == 1 { "" } else { "s" },
-        gain * 100.0
-    );
-    Speculation { on: gain >= LEAST_GAIN, reason }
+    let gain = gain(problem, estimate, drafts, DRAFT * reading);
+    Speculation { on: gain >= LEAST_GAIN, reason: in_words(drafts, gain) }
 }

@@ -36,6 +36,7 @@ pub(super) fn ways(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepo
         refused.without_margins(),
         refused.with_quantised_kv(),
         refused.with_less_context(),
+        refused.without_drafts(),
         refused.as_another_quantization(),
         refused.with_weights_on_disk(),
         refused.with_all_nodes(),
@@ -70,6 +71,11 @@ impl Refused<'_> {
         let smaller: Vec<u64> = halvings.take_while(|&tokens| tokens >= LEAST_TOKENS).collect();
         let tokens = first(&smaller, |&tokens| self.fits(&request.clone().context_tokens(tokens)))?;
         Some(format!("a context of {tokens} tokens"))
+    }
+
+    fn without_drafts(&self) -> Option<String> {
+        let without = || Request { mtp: false, draft_model: None, ..self.problem.request.clone() };
+        (self.problem.drafts.is_some() && self.fits(&without())).then(|| "nothing that drafts".to_owned())
     }
 
     /// A request's inventory is that of the card's own file: of others, what their cards say counts.

@@ -9,7 +9,7 @@ use crate::Fault;
 use crate::card::{ModelCard, RuntimeCardConfig};
 use crate::error::ErrorKind;
 use crate::kv_type::{KvType, KvTypes};
-use crate::plan::{Budget, Bytes, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
+use crate::plan::{Budget, Bytes, Drafter, ExpertShard, Host, Instance, NodeId, Part, Placement, Stage};
 
 fn card(context_length: i64) -> ModelCard {
     let runtime = RuntimeCardConfig { mtp_max_depth: Some(3), ..RuntimeCardConfig::default() };
@@ -103,7 +103,8 @@ fn samples() -> Vec<Placement> {
         replica: false,
     });
     let bytes = Bytes { attention: 1, feed_forward: 2, kv_cache: 3, activations: 4, headroom: u64::MAX };
-    direct.budgets.push(Budget { node: NodeId::new("node 0"), backend: None, bytes, usable: 9 });
+    let drafter = Some(Drafter { mtp: true, bytes: Bytes { headroom: 0, ..bytes } });
+    direct.budgets.push(Budget { node: NodeId::new("node 0"), backend: None, bytes, usable: 9, drafter });
     samples
 }
 
@@ -131,6 +132,7 @@ prop_compose! {
         limit in proptest::option::of(any::<u64>()),
         experts in proptest::collection::vec((names(), 0usize..4, 0usize..60_000, any::<bool>()), 0..5),
         bytes in proptest::collection::vec(any::<u64>(), 6),
+        drafter in proptest::option::of(any::<bool>()),
     ) -> Placement {
         let mut placement = placement(shards, transport, world, &backends);
         if transport == 0 {
@@ -179,6 +181,7 @@ prop_compose! {
                     headroom: bytes[4],
                 },
                 usable: bytes[5],
+                drafter: drafter.map(|mtp| Drafter { mtp, bytes: Bytes { attention: bytes[5], ..Bytes::default() } }),
             }).collect();
         }
         placement
@@ -240,6 +243,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
         "immediateException",
         "shouldTimeout",
         "cfgWorldSize",
+        "drafter",
     ];
     for sample in samples() {
         let good = value(&sample);
@@ -286,6 +290,9 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
             // No experts and no budgets are as good as some.
             if ["experts", "budgets"].contains(&key.as_str()) {
                 wrong.retain(|value| *value != json!([]));
+            }
+            if key == "drafter" {
+                wrong.retain(|value| !value.is_null());
             }
             // So is no card, but then there must be no name either.
             if was.is_string() && !["instanceId"].contains(&key.as_str()) {

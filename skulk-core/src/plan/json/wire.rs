@@ -12,7 +12,7 @@ use crate::kv_type::KvType;
 use crate::plan::cluster::NodeId;
 use crate::plan::instance::Host;
 use crate::plan::report::Bytes;
-use crate::plan::stage::{Budget, ExpertShard, Part};
+use crate::plan::stage::{Budget, Drafter, ExpertShard, Part};
 use crate::strict::{Bounds, FaultKind, Fields, Leaf, Reader, Section, Step, Tree, has_field, read_fields};
 
 /// Layers, ranks and experts that a placement may have when it comes from elsewhere.
@@ -96,6 +96,8 @@ wire! {
         backend: Option<String>, min 1;
         usable: u64, max ALL;
         bytes: Bytes;
+        #[serde(skip_serializing_if = "Option::is_none")]
+        drafter: Option<Drafter>;
     }
     /// A part of a model, as the reference places it.
     struct Rank where nothing_for_tests {
@@ -119,6 +121,8 @@ wire! {
 }
 
 read_fields! { Host { ip: String; port: u16; } }
+
+read_fields! { Drafter { mtp: bool; bytes: Bytes; } }
 
 read_fields! {
     Bytes {
@@ -329,13 +333,13 @@ impl From<Experts> for ExpertShard {
 
 impl From<&Budget> for BudgetOf {
     fn from(budget: &Budget) -> Self {
-        let Budget { node, backend, bytes, usable } = budget.clone();
-        Self { node, backend, usable, bytes }
+        let Budget { node, backend, bytes, usable, drafter } = budget.clone();
+        Self { node, backend, usable, bytes, drafter }
     }
 }
 
 impl From<BudgetOf> for Budget {
-    fn from(BudgetOf { node, backend, usable, bytes }: BudgetOf) -> Self {
-        Self { node, backend, bytes, usable }
+    fn from(BudgetOf { node, backend, usable, bytes, drafter }: BudgetOf) -> Self {
+        Self { node, backend, bytes, usable, drafter }
     }
 }

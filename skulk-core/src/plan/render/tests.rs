@@ -25,6 +25,7 @@ fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize
         bytes: Bytes::default(),
         usable: 0,
         on_disk: 0,
+        drafter: None,
         seconds_per_token: None,
     }
 }
@@ -320,6 +321,7 @@ prop_compose! {
             feed_forward_seconds: f64::NAN,
             hop_seconds: f64::INFINITY,
             fan_out_seconds: f64::MIN_POSITIVE,
+            draft_seconds: float,
         });
         report.speculation = Some(Speculation { on: true, reason: next() });
         for node in &mut report.nodes {

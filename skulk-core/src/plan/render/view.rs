@@ -8,6 +8,7 @@ use crate::plan::report::{
     Candidate, ContextLimit, Estimate, NodeReport, PlanReport, PromptEstimate, RuleReport, Speculation,
 };
 use crate::plan::request::{Sharding, Transport};
+use crate::plan::stage::Drafter;
 
 /// Devices that tables list at most.
 const DEVICES: usize = 64;
@@ -132,6 +133,7 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     if !report.fixed.is_empty() {
         facts.push(("by hand", prose(&report.fixed.join("; "))));
     }
+    facts.extend(report.nodes.iter().filter_map(drafter).map(|text| ("drafts", text)));
     facts.push(("context", context(report)));
     if let Some(estimate) = &report.estimate {
         facts.push(("estimate", breakdown(estimate)));
@@ -144,6 +146,20 @@ fn facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     }
     facts.extend(report.warnings.iter().map(|text| ("warning", prose(text))));
     facts
+}
+
+fn drafter(report: &NodeReport) -> Option<String> {
+    let Drafter { mtp, bytes: of } = report.drafter?;
+    let what = if mtp { "the checkpoint's head for tokens ahead" } else { "the draft model" };
+    let weights = of.attention.saturating_add(of.feed_forward);
+    let (node, device) = (name(report.node.as_str()), name(&report.device));
+    Some(format!(
+        "{what} on {node} ({device}): {}, of which weights {}, KV cache {}, activations {}",
+        bytes(of.total()),
+        bytes(weights),
+        bytes(of.kv_cache),
+        bytes(of.activations)
+    ))
 }
 
 fn first_token(prompt: &PromptEstimate) -> String {

@@ -92,6 +92,7 @@ impl<'a> Problem<'a> {
             bytes,
             usable: facts.bytes(),
             on_disk: 0,
+            drafter: None,
             seconds_per_token: None,
         }
     }
