@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use skulk::arch::ArchSpec;
+use skulk::plan::Inventory;
 use skulk::{
     Cluster, GenerateOptions, KvType, KvTypes, LoadOptions, Model, Node, Placement, Planner, Prompt, Request,
-    Sampling, TokenId, open_checkpoint,
+    Sampling, Speculate, TokenId, open_checkpoint,
 };
 
 #[path = "support/fixtures.rs"]
@@ -82,6 +83,11 @@ fn prompt(model: &Model, session: usize) -> Prompt {
 
 /// Plans, loads, fills as many sessions as planned, and compares.
 fn comes_true(path: &Path, request: &Request) {
+    comes_true_with(path, None, request);
+}
+
+/// With something that drafts, too: the checkpoint's own head, or what is in another one.
+fn comes_true_with(path: &Path, drafts: Option<&Path>, request: &Request) {
     let what = format!(
         "{}, {} sessions of {} tokens, {}",
         path.display(),
@@ -94,21 +100,36 @@ fn comes_true(path: &Path, request: &Request) {
     let checkpoint = open_checkpoint(path).unwrap();
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    let model = Model::load(&*checkpoint, &placement, &LoadOptions::default()).unwrap();
-    let stage = &model.stages()[0];
-    assert_eq!(stage.weights.bytes(), bytes.attention + bytes.feed_forward, "{what}");
-    assert_eq!(stage.kv_cache.bytes() * request.sessions as u64, bytes.kv_cache, "{what}");
+    let mut load = LoadOptions::default();
+    load.draft_model = drafts.map(Path::to_owned);
+    let model = Model::load(&*checkpoint, &placement, &load).unwrap();
+    let drafter = model.memory().draft_model;
+    assert_eq!(drafter.is_some(), placement.drafter().is_some(), "{what}");
+    let parts = || model.stages().iter().chain(&drafter);
+    let weights: u64 = parts().map(|part| part.weights.bytes()).sum();
+    let kept: u64 = parts().map(|part| part.kv_cache.bytes() * request.sessions as u64).sum();
+    assert_eq!(weights, bytes.attention + bytes.feed_forward, "{what}");
+    assert_eq!(kept, bytes.kv_cache, "{what}");
+    if let (Some(drafter), Some(planned)) = (&drafter, placement.drafter()) {
+        let planned = planned.bytes;
+        assert_eq!(drafter.weights.bytes(), planned.attention + planned.feed_forward, "{what}");
+        assert_eq!(drafter.kv_cache.bytes() * request.sessions as u64, planned.kv_cache, "{what}");
+    }
     // All at once, and then tokens that are drawn among all.
     let prompts: Vec<_> = (0..request.sessions).map(|session| prompt(&model, session)).collect();
-    let options = GenerateOptions::default().max_tokens(2).ignore_eos(true);
+    let options = match drafter {
+        None => GenerateOptions::default().max_tokens(2),
+        Some(_) => GenerateOptions::default().max_tokens(3).speculate(Speculate::DraftModel).draft_tokens(1),
+    };
+    let (n, options) = (options.max_tokens, options.ignore_eos(true));
     for output in model.generate_batch(prompts.clone(), &options) {
-        assert_eq!(output.unwrap().ids.len(), 2, "{what}");
+        assert_eq!(Some(output.unwrap().ids.len()), n, "{what}");
     }
     let drawn = options.sampling(Sampling::default().temperature(1.0));
     model.generate_batch(prompts, &drawn).into_iter().for_each(|output| drop(output.unwrap()));
-    assert!(model.kv_memory().reserved.bytes() <= bytes.kv_cache, "{what}");
+    assert!(model.memory().kv_cache.bytes() <= bytes.kv_cache, "{what}");
     let most = (MOST.load(Ordering::Relaxed) - before) as u64;
-    let (used, planned) = (stage.weights.bytes() + most, bytes.total());
+    let (used, planned) = (weights + most, bytes.total());
     println!(
         "{what}: {planned} planned, {used} used; {most} beside weights, of {}",
         planned - bytes.attention - bytes.feed_forward
@@ -117,6 +138,10 @@ fn comes_true(path: &Path, request: &Request) {
     assert!(planned <= used / 20 * 21 + SMALL, "{what}: {planned} planned, {used} used");
     drop((model, checkpoint));
     until_free(before);
+}
+
+fn counted(model: &Path, drafts: &Path) -> Inventory {
+    Inventory::from_draft_model(&*open_checkpoint(model).unwrap(), drafts).unwrap()
 }
 
 fn fixtures() -> Vec<PathBuf> {
@@ -150,6 +175,25 @@ fn plans_come_true() {
             request.clone().context_tokens(512).sessions(2).kv(quantised),
         ] {
             comes_true(&fixtures::path(name), &request);
+        }
+    }
+    // A head in the checkpoint, an assistant, an EAGLE head, and another model.
+    let ahead = |name: &str| fixtures::root().join("tests/fixtures/ahead").join(name);
+    for (name, drafts) in [
+        ("qwen3_5", None),
+        ("qwen3_5", Some(ahead("qwen3_5_mtp.gguf"))),
+        ("gemma4", Some(ahead("gemma4_assistant"))),
+        ("gemma4", Some(ahead("gemma4_assistant-q8_0.gguf"))),
+        ("llama", Some(ahead("llama_eagle3"))),
+        ("llama", Some(fixtures::path("qwen3_5"))),
+    ] {
+        for (tokens, sessions) in [(512, 1), (256, 3)] {
+            let request = Request::default().context_tokens(tokens).sessions(sessions);
+            let request = match &drafts {
+                None => request.mtp(true),
+                Some(drafts) => request.draft_model(counted(&fixtures::path(name), drafts)),
+            };
+            comes_true_with(&fixtures::path(name), drafts.as_deref(), &request);
         }
     }
     let Some(real) = fixtures::gemma() else { return };

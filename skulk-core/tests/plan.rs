@@ -464,6 +464,81 @@ fn sessions_are_as_planned() {
     }
 }
 
+/// What a plan counts that drafts is loaded, and nothing larger; what it does not count drafts only where options ask.
+#[test]
+fn what_drafts_is_loaded_as_planned() {
+    let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let request = Request::default().context_tokens(256).sessions(2);
+    let refused = |loaded: skulk::Result<Model>, about: &str| {
+        let error = loaded.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.context().contains(&("field", about.to_owned())) && error.hint().is_some(), "{error}");
+    };
+
+    let own = path("qwen3_5");
+    let checkpoint = open_checkpoint(&own).unwrap();
+    let load = |placement: &Placement, options: LoadOptions| {
+        let placement = Placement::from_json(&placement.to_json()).unwrap();
+        Model::load(&*checkpoint, &placement, &options)
+    };
+    let planned = Planner::plan_checkpoint(&own, &cluster, &request.clone().mtp(true)).unwrap();
+    let memory = load(&planned, LoadOptions::default()).unwrap().memory();
+    let (head, bytes) = (memory.draft_model.unwrap(), planned.drafter().unwrap().bytes);
+    assert_eq!(head.weights.bytes(), bytes.attention + bytes.feed_forward);
+    assert_eq!(2 * head.kv_cache.bytes(), bytes.kv_cache);
+    let all = memory.planned.unwrap();
+    assert_eq!(memory.weights.bytes(), all.attention + all.feed_forward);
+    let drafts = |placement: &Placement, options: LoadOptions| {
+        load(placement, options).unwrap().memory().draft_model.is_some()
+    };
+    assert!(!drafts(&planned, LoadOptions::default().mtp(false)));
+    let without = Planner::plan_checkpoint(&own, &cluster, &request).unwrap();
+    assert!(!drafts(&without, LoadOptions::default()));
+    assert!(drafts(&without, LoadOptions::default().mtp(true)));
+    // A whole model is more than was planned.
+    refused(load(&planned, LoadOptions::default().draft_model(&own)), "draft_model");
+
+    let counted = Inventory::from_draft_model(&*checkpoint, path("llama")).unwrap();
+    assert!(counted.exact && !counted.shares_embedding);
+    let planned = Planner::plan_checkpoint(&own, &cluster, &request.clone().draft_model(counted)).unwrap();
+    assert!(drafts(&planned, LoadOptions::default().draft_model(path("llama"))));
+    // The head is smaller than what was planned.
+    assert!(drafts(&planned, LoadOptions::default().mtp(true)));
+    assert!(!drafts(&planned, LoadOptions::default().mtp(false)));
+    refused(load(&planned, LoadOptions::default()), "draft_model");
+}
+
+/// What is counted of a checkpoint that drafts is what loading makes of it.
+#[test]
+fn what_drafts_is_counted_as_it_is_loaded() {
+    let ahead = |name: &str| crate::fixtures::root().join("tests/fixtures/ahead").join(name);
+    for (model, drafts, shares) in [
+        ("qwen3_5", ahead("qwen3_5_mtp.gguf"), [true, true]),
+        ("gemma4", ahead("gemma4_assistant"), [true, false]),
+        ("gemma4", ahead("gemma4_assistant-q8_0.gguf"), [true, false]),
+        ("llama", ahead("llama_eagle3"), [true, false]),
+        ("llama", path("stories260K"), [false, false]),
+    ] {
+        let checkpoint = open_checkpoint(path(model)).unwrap();
+        let counted = Inventory::from_draft_model(&*checkpoint, &drafts).unwrap();
+        assert_eq!([counted.shares_embedding, counted.shares_head], shares, "{}", drafts.display());
+        if model == "llama" && !shares[0] {
+            continue;
+        }
+        let loaded = Model::open(path(model), &options().draft_model(&drafts)).unwrap();
+        let info = loaded.memory().draft_model.unwrap();
+        assert_eq!(counted.weights(), info.weights.bytes(), "{}", drafts.display());
+        let kept = counted.layers.iter().map(|layer| layer.kv(256)).sum::<u64>();
+        assert_eq!(info.kv_cache.bytes(), kept, "{}", drafts.display());
+    }
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
+    let error = Inventory::from_draft_model(&*checkpoint, ahead("gemma4_assistant")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConfigInvalid, "{error}");
+    let error = Inventory::from_draft_model(&*checkpoint, ahead("nothing")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FileNotFound, "{error}");
+}
+
 /// `Model::load` has its placement: options that say where layers run are refused, not forgotten.
 #[test]
 fn a_placement_and_options_that_place_do_not_go_together() {

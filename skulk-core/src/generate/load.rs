@@ -97,8 +97,7 @@ fn assemble(
     let rows = step_rows(prefill_chunk, sessions);
     // Building the tokenizer takes as long as everything else: let it run beside.
     let tokenizer = Building::start(checkpoint, &options.cancel)?;
-    let planned = placement.context_tokens().is_some();
-    let second = Drafting::find((&arch, checkpoint), (options, planned), [context, rows, sessions], kv)?;
+    let second = Drafting::find((&arch, checkpoint), (options, &placement), [context, rows, sessions], kv)?;
     let of_second = second.as_ref().map_or(0, Drafting::n_layers);
     let (done, total) = (AtomicUsize::new(0), arch.n_layers() + of_second);
     let on_layer = || {

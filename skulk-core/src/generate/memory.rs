@@ -16,18 +16,17 @@ use crate::weights::process_memory;
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ModelMemory {
-    /// Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory is
+    /// Weights that its stages, and what drafts, have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory is
     /// [told apart](Model::ffn_memory).
     #[serde(rename = "weightBytes")]
     pub weights: ByteSize,
-    /// What is reserved for keys and values, in use or not.
+    /// What is reserved for keys and values, in use or not, those of what drafts among them.
     #[serde(rename = "kvCacheBytes")]
     pub kv_cache: ByteSize,
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     #[serde(rename = "deviceBytes")]
     pub devices: BTreeMap<EngineId, ByteSize>,
-    /// The [draft model](crate::LoadOptions::draft_model), which the above is without; its keys and values are those of one
-    /// session.
+    /// What drafts, which is part of the above; its keys and values are those of one session.
     pub draft_model: Option<StageInfo>,
     /// What the plan counted for the devices of this machine; `None`: the placement was not planned.
     pub planned: Option<Bytes>,
@@ -61,15 +60,18 @@ impl Model {
         let (stages, shards, placement) = (self.stages(), &self.inner.shards.shards, self.placement());
         let here = placement.stages().first().map(|stage| &stage.node);
         let budgets = placement.budgets().iter().filter(|budget| Some(&budget.node) == here);
+        let second = self.inner.second.as_ref();
+        let drafts = second.map(|second| &second.info);
+        let kept = second.map(|second| second.stages.kv_memory().reserved);
         ModelMemory {
-            weights: stages.iter().map(|stage| stage.weights).sum(),
-            kv_cache: self.kv_memory().reserved,
+            weights: stages.iter().chain(drafts).map(|stage| stage.weights).sum(),
+            kv_cache: [self.kv_memory().reserved].into_iter().chain(kept).sum(),
             devices: stages
                 .iter()
                 .zip(shards)
                 .filter_map(|(stage, shard)| on_device(stage, &**shard))
                 .collect(),
-            draft_model: self.inner.second.as_ref().map(|second| second.info.clone()),
+            draft_model: drafts.cloned(),
             planned: budgets.map(|budget| budget.bytes).reduce(|a, b| a + b),
             process: process_memory(),
         }

@@ -1,7 +1,6 @@
 //! What drafts for a model? Another checkpoint of the same vocabulary, loaded whole, or a head for tokens ahead, an assistant or an
 //! EAGLE head, loaded beside the last stage, whose embeddings it uses.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::second::{Drafts, Second};
@@ -14,9 +13,9 @@ use crate::generate::load::{Building, load_stage};
 use crate::generate::stages::Stages;
 use crate::generate::{LoadOptions, StageInfo};
 use crate::ids::TokenId;
+use crate::plan::{Drafter, Placement};
 use crate::tokenizer::Tokenizer;
-use crate::weights::safetensors::HfCheckpoint;
-use crate::weights::{Checkpoint, Memory, Metadata, open_checkpoint};
+use crate::weights::{Checkpoint, Memory, Metadata, open_drafts};
 
 /// What is to draft for a model.
 pub(in crate::generate) struct Drafting {
@@ -25,6 +24,8 @@ pub(in crate::generate) struct Drafting {
     spec: ShardSpec,
     /// Sessions at a time.
     sessions: usize,
+    /// What was planned, and for how many tokens of a session.
+    most: Option<(Drafter, Option<u64>)>,
 }
 
 enum What {
@@ -45,25 +46,40 @@ pub(in crate::generate) struct Loaded<'a> {
     pub(in crate::generate) tokenizer: &'a Tokenizer,
 }
 
+impl Loaded<'_> {
+    /// The last stage's engine.
+    fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.engines.iter().find(|engine| engine.id() == self.engine)
+    }
+}
+
 impl Drafting {
-    /// What options name, or else the head in a model's own checkpoint, unless memory was planned: for sessions of so many
-    /// tokens, and steps of so many rows.
+    /// What options name, or else the head in a model's own checkpoint, unless memory was planned without it: for sessions of
+    /// so many tokens, and steps of so many rows.
     pub(in crate::generate) fn find(
         (arch, checkpoint): (&ArchSpec, &dyn Checkpoint),
-        (options, planned): (&LoadOptions, bool),
+        (options, placement): (&LoadOptions, &Placement),
         [context, rows, sessions]: [usize; 3],
         kv: KvTypes,
     ) -> Result<Option<Self>> {
-        let found = match (&options.draft_model, options.mtp) {
-            (Some(_), Some(true)) => {
+        let counted = placement.drafter().copied();
+        let is_planned = placement.context_tokens().is_some();
+        let own = options.mtp.or_else(|| is_planned.then(|| counted.is_some_and(|drafter| drafter.mtp)));
+        let found = match (&options.draft_model, own) {
+            (Some(_), _) if options.mtp == Some(true) => {
                 let message = "expected one model that drafts, found draft_model beside mtp";
                 return Err(Error::argument("mtp", message).with_hint("leave one of the options out"));
             }
             (Some(path), _) => {
-                let beside = open(path).map_err(named("draft_model"))?;
+                let beside = open_drafts(path).map_err(named("draft_model"))?;
                 Some(other(arch, beside, options).map_err(named("draft_model"))?)
             }
-            (None, mtp) if mtp == Some(false) || mtp.is_none() && planned => None,
+            (None, Some(false)) if options.mtp.is_none() && counted.is_some() => {
+                let message = "expected the draft model that the placement was planned with, found none";
+                return Err(Error::argument("draft_model", message)
+                    .with_hint("name it, or leave it out with the option mtp, which is then false"));
+            }
+            (None, Some(false)) => None,
             (None, mtp) => {
                 let asked = mtp == Some(true);
                 let head = arch.head_in(checkpoint);
@@ -82,7 +98,11 @@ impl Drafting {
         let (layers, context) = (0..arch.n_layers(), context.min(arch.context_length));
         match ShardSpec::new(Arc::new(arch), layers, context, rows, kv) {
             Err(_) if matches!(what, What::Own { asked: false }) => Ok(None),
-            spec => Ok(Some(Self { spec: spec.map_err(named(what.field()))?, what, sessions })),
+            spec => {
+                let spec = spec.map_err(named(what.field()))?;
+                let most = counted.map(|drafter| (drafter, placement.context_tokens()));
+                Ok(Some(Self { spec, what, sessions, most }))
+            }
         }
     }
 
@@ -100,8 +120,36 @@ impl Drafting {
         self.load_any(model, cx).map_err(named(field))
     }
 
+    /// `Ok` where it takes no more than was planned, for sessions as they were.
+    fn is_as_planned(&self, model: &Loaded<'_>) -> Result<()> {
+        let Some((Drafter { mtp, bytes }, tokens)) = self.most else { return Ok(()) };
+        let checkpoint = match &self.what {
+            What::Model(checkpoint, _) | What::Sidecar(checkpoint) => &**checkpoint,
+            What::Own { .. } if mtp => return Ok(()),
+            What::Own { .. } => model.checkpoint,
+        };
+        let Some(engine) = model.engine() else { return Ok(()) };
+        let mut spec = self.spec.clone();
+        let tokens = tokens.map_or(spec.context, |tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+        spec.context = tokens.min(spec.arch.context_length);
+        let found = engine.estimate(&spec, checkpoint)?;
+        let kept = found.kv_cache.bytes().saturating_mul(self.sessions as u64);
+        let found = ByteSize(found.weights.bytes().saturating_add(kept));
+        // With what is kept free for weights that were not counted.
+        let most = ByteSize(bytes.total().saturating_sub(bytes.activations));
+        if found <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "expected what drafts with at most {most} of weights, keys and values, as the placement was planned with, found {found}"
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, message)
+            .with_hint("name what was planned with, or plan with this one"))
+    }
+
     fn load_any(self, model: &Loaded<'_>, cx: &LoadCx<'_>) -> Result<Option<Arc<Second>>> {
-        let Self { what, spec, sessions } = self;
+        self.is_as_planned(model)?;
+        let Self { what, spec, sessions, .. } = self;
         let (arch, context, rows) = (Arc::clone(&spec.arch), spec.context, spec.max_rows);
         let vocab_size = model.tokenizer.vocab_size();
         let mut tokens = None;
@@ -152,41 +200,14 @@ impl What {
     }
 }
 
-/// The file of a head in a folder of its own.
-const SIDECAR: &str = "mtp.safetensors";
-
-/// Opens what `draft_model` names, which may be a file of a head without a description.
-fn open(path: &Path) -> Result<Arc<dyn Checkpoint>> {
-    let lacks = match open_checkpoint(path) {
-        Err(error) if error.kind() == ErrorKind::FileNotFound => error,
-        found => return found,
-    };
-    let file = if path.is_dir() { path.join(SIDECAR) } else { path.to_owned() };
-    match file.is_file() {
-        true => Ok(Arc::new(HfCheckpoint::open_part(file)?)),
-        false => Err(lacks),
-    }
-}
-
 /// What the checkpoint that `draft_model` names is.
 fn other(
     arch: &ArchSpec,
     checkpoint: Arc<dyn Checkpoint>,
     options: &LoadOptions,
 ) -> Result<(What, ArchSpec)> {
-    let beside = match arch.assistant_in(&*checkpoint)? {
-        None => arch.eagle_in(&*checkpoint)?,
-        found => found,
-    };
-    if let Some(drafts) = beside {
-        return same_sizes(arch, drafts, &*checkpoint).map(|drafts| (What::Sidecar(checkpoint), drafts));
-    }
-    // A head's own file has no layers but its own, and it may have no description.
     let described = ArchSpec::from_checkpoint(&*checkpoint);
-    let own = described.as_ref().unwrap_or(arch);
-    let is_whole = own.names.weights(0, &own.layers[0]).any(|name| checkpoint.tensor(&name).is_some());
-    let head = if is_whole { None } else { own.head_in(&*checkpoint) };
-    if let Some(mut head) = head {
+    if let Some(mut head) = arch.drafts_in(&*checkpoint)? {
         if described.is_err() && head.names.is_beside() {
             // What the model's own file adds to norms says nothing of this one.
             let runtime = options.card.as_ref().and_then(|card| card.runtime.as_ref());
@@ -196,7 +217,7 @@ fn other(
             let hidden_first = order == Some(MtpConcatOrder::HiddenFirst);
             head.ahead = Some(AheadSpec::Head { hidden_first, model_norm: false });
         }
-        return same_sizes(arch, head, &*checkpoint).map(|head| (What::Sidecar(checkpoint), head));
+        return Ok((What::Sidecar(checkpoint), head));
     }
     let arch = described?;
     let tokenizer = Building::start(&*checkpoint, &options.cancel)?;
@@ -246,27 +267,10 @@ fn stray(tokens: &[i64], n: usize) -> Option<i64> {
     unknown.or_else(|| Some(twice()?.0)).copied()
 }
 
-/// What drafts for a model, where it does for one of these sizes.
-fn same_sizes(arch: &ArchSpec, drafts: ArchSpec, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
-    let sizes = |arch: &ArchSpec| [arch.model_width(), arch.vocab_size];
-    if sizes(&drafts) == sizes(arch) {
-        return Ok(drafts);
-    }
-    let message = format!(
-        "expected what drafts for a model with {:?} elements and tokens, found {:?}",
-        sizes(arch),
-        sizes(&drafts)
-    );
-    Err(Error::new(ErrorKind::ConfigInvalid, message)
-        .with("file", checkpoint.path().display())
-        .with_hint("it belongs to another model"))
-}
-
 /// Whether a head would need a copy of the embedding table, which the last stage has not.
 fn copies_embeddings(model: &Loaded<'_>) -> bool {
     let spec = model.last.spec();
-    let mut engines = model.engines.iter().filter(|engine| engine.id() == model.engine);
-    let in_place = engines.any(|engine| engine.capabilities().in_place_weights);
+    let in_place = model.engine().is_some_and(|engine| engine.capabilities().in_place_weights);
     !(spec.is_first() || spec.arch.tied_embeddings || in_place && model.last.memory() == Memory::Mapped)
 }
 
@@ -279,7 +283,7 @@ fn load_head(
     cx: &LoadCx<'_>,
 ) -> Result<(Box<dyn Shard>, StageInfo)> {
     let none = || Error::new(ErrorKind::Internal, "the last stage's engine is gone");
-    let engine = model.engines.iter().find(|engine| engine.id() == model.engine).ok_or_else(none)?;
+    let engine = model.engine().ok_or_else(none)?;
     let estimate = engine.estimate(&spec, head)?;
     spec.kv_memory = Some(ByteSize(estimate.kv_cache.bytes().saturating_mul(sessions as u64)));
     let shard = model.last.load_ahead(&spec, head, model.checkpoint, cx)?;
