@@ -113,6 +113,7 @@ pub(crate) fn classes() -> Vec<Class> {
         PlacedStage = contract::PlacedStage<'static>,
         ExpertShard = contract::ExpertShard<'static>,
         Bytes = plan::Bytes,
+        Drafter = plan::Drafter,
         Budget = plan::Budget,
         ModelMemory = skulk::ModelMemory,
         Estimate = plan::Estimate,

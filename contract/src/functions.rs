@@ -203,6 +203,8 @@ functions! { given, work:
     "clusterToJson" (cluster: Cluster) => write(&write(&cluster)?);
     "inventoryFromCheckpoint" (path: PathBuf) =>
         write(&Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?)?);
+    "inventoryFromDraftModel" (model: PathBuf, path: PathBuf) =>
+        write(&Inventory::from_draft_model(&*skulk::open_checkpoint(model)?, path)?);
     "inventoryFromCard" () => write(&Inventory::from_card(&given.card()?));
     "inventoryOfExperts" (
         nLayers: usize, attention: u64, shared: u64, nExperts: usize, nUsed: usize, expert: u64, kvPerToken: u64

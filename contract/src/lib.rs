@@ -206,6 +206,8 @@ view! {
         context_tokens: Option<u64> = placement.context_tokens(),
         /// Sessions for each of which they are reserved.
         sessions: Option<usize> = placement.sessions(),
+        /// What it counts that drafts.
+        drafter: Option<&'a skulk::plan::Drafter> = placement.drafter(),
         /// Tokens that the context is limited to.
         context_limit: Option<u64> = placement.context_limit(),
         /// How keys are kept.

@@ -150,11 +150,12 @@ options! {
         chat_template: String => options.chat_template = Some(chat_template),
         /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
         /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none of, are for as many sessions, beside `kv_memory`.
-        /// Plans do not count it.
+        /// A plan that counts one needs one here, which takes no more memory; what no plan counts comes on top.
         draft_model: FilePath => options.draft_model = Some(draft_model.0),
         /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and of
-        /// that layer's keys and values for as many sessions, which plans do not count: by default it drafts where neither a
-        /// `draft_model` does nor memory was planned, and where it can be loaded, as the model's memory tells.
+        /// that layer's keys and values for as many sessions: by default it drafts as it was planned, and without a plan where
+        /// no `draft_model` does and where it can be loaded, as the model's memory tells. `false` leaves out what a plan
+        /// counts, too.
         mtp: bool => options.mtp = Some(mtp),
     }
 }
@@ -369,6 +370,11 @@ options! {
         replicas: usize => plan.request.replicas = replicas,
         /// What each part of the model weighs; by default the card's size is divided.
         inventory: Inventory => plan.request.inventory = Some(Arc::new(inventory)),
+        /// The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads it.
+        /// Only for `direct`.
+        mtp: bool => plan.request.mtp = mtp,
+        /// What drafts instead: the inventory of a `draft_model` of loading. Only for `direct`.
+        draft_model: Inventory => plan.request.draft_model = Some(Arc::new(draft_model)),
         /// What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as `wgpu@shed`;
         /// the rest is planned, blocks of layers that rules name among it. Only for `direct`.
         fixed: PlacementRules => plan.fixed = Some(fixed),

@@ -62,5 +62,9 @@ options! {
         kv_values: KvType => asked.0.kv.values = kv_values,
         /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
         inventory: Inventory => asked.0.inventory = Some(Arc::new(inventory)),
+        /// The head for tokens ahead (MTP) that the checkpoint has drafts.
+        mtp: bool => asked.0.mtp = mtp,
+        /// What drafts instead: the inventory of a `draft_model` of loading.
+        draft_model: Inventory => asked.0.draft_model = Some(Arc::new(draft_model)),
     }
 }

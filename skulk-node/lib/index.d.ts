@@ -543,6 +543,11 @@ export const Cluster: {
 export interface Inventory extends plain.Inventory {}
 export const Inventory: {
   fromCheckpoint(path: Path): Promise<Inventory>;
+  /**
+   * Counts the tensors of what drafts for the model of a checkpoint, at a path that `Model.load` takes as its `draftModel`; only
+   * headers are read.
+   */
+  fromDraftModel(model: Path, path: Path): Promise<Inventory>;
   fromCard(card: ModelCard): Inventory;
   /** A mixture of experts, every layer alike; bytes are those of one layer. */
   ofExperts(
@@ -610,6 +615,11 @@ export class Placement {
    * options ask for fewer. `null`: nobody planned it.
    */
   get sessions(): number | null;
+  /**
+   * What a plan counts that drafts, on the last stage's device: `Model.load` loads the checkpoint's head where it is that, and
+   * else asks for a `draftModel` that takes no more. `null`: nothing, or nobody planned it.
+   */
+  get drafter(): plain.Drafter | null;
   /** Tokens that the context is limited to. */
   get contextLimit(): number | null;
   /** How keys are kept. */

@@ -131,6 +131,10 @@ class Placement {
     return this.#facts.sessions;
   }
 
+  get drafter() {
+    return this.#facts.drafter;
+  }
+
   get contextLimit() {
     return this.#facts.contextLimit;
   }
@@ -223,6 +227,8 @@ const Cluster = {
 
 const Inventory = {
   fromCheckpoint: async (path) => begin("inventoryFromCheckpoint", { path: pathOf(path, "path") }),
+  fromDraftModel: async (model, path) =>
+    begin("inventoryFromDraftModel", { model: pathOf(model, "model"), path: pathOf(path, "path") }),
   fromCard: (card) => call("inventoryFromCard", { card }),
   ofExperts: (nLayers, { attention, shared = 0, nExperts, nUsed, expert, kvPerToken = 0 }) =>
     call("inventoryOfExperts", { nLayers, attention, shared, nExperts, nUsed, expert, kvPerToken }),

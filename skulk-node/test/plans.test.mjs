@@ -20,7 +20,7 @@ import {
   planning,
   price,
 } from "skulk-node";
-import { PROMPT, STORIES, failure, temporary } from "./helpers.mjs";
+import { FIXTURES, PROMPT, STORIES, failure, temporary } from "./helpers.mjs";
 
 const GiB = 2 ** 30;
 const library = new CardLibrary();
@@ -109,6 +109,30 @@ test("a model tells its memory beside its plan, for as many sessions", async () 
   assert.equal((await Model.load(STORIES, { placement: [["cpu", 5]] })).memory.planned, null);
   model.close();
   assert.throws(() => model.memory, failure("InvalidArgument"));
+});
+
+test("what drafts is planned and loaded", async () => {
+  const [model, draftModel] = [`${FIXTURES}/llama`, `${FIXTURES}/../ahead/llama_eagle3`];
+  const counted = await Inventory.fromDraftModel(model, draftModel);
+  assert.ok(counted.exact && counted.sharesEmbedding && !counted.sharesHead);
+  const placement = await plan(model, null, { contextTokens: 128, draftModel: counted });
+  const { drafter } = placement;
+  assert.ok(!drafter.mtp && drafter.bytes.kvCache > 0);
+  assert.deepEqual(placement.budgets.at(-1).drafter, drafter);
+  assert.deepEqual(Placement.fromJson(placement.toJson()).drafter, drafter);
+  assert.match(String(placement.report), /the draft model on/);
+  const { estimate } = await price(model, placement, null, { contextTokens: 128, draftModel: counted });
+  assert.ok(estimate.draftSeconds > 0);
+  const { memory } = await Model.load(model, { placement, draftModel, threads: 1 });
+  assert.equal(memory.weightBytes, memory.planned.attention + memory.planned.feedForward);
+  assert.ok(memory.draftModel);
+  await assert.rejects(Model.load(model, { placement, threads: 1 }), failure("InvalidArgument", { field: "draftModel" }));
+  const own = `${FIXTURES}/qwen3_5`;
+  const planned = await plan(own, null, { contextTokens: 128, mtp: true });
+  assert.ok(planned.drafter.mtp);
+  assert.ok((await Model.load(own, { placement: planned, threads: 1 })).memory.draftModel);
+  assert.equal((await plan(own, null, { contextTokens: 128 })).drafter, null);
+  await assert.rejects(plan(model, null, { mtp: true }), failure("InvalidArgument", { field: "mtp" }));
 });
 
 test("the speed of a drive is measured", async () => {

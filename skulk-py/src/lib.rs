@@ -44,7 +44,10 @@ mod _skulk {
         extract::extract,
         generation::Generation,
         model::{Model, devices},
-        plan::{Placement, inventory_from_checkpoint, measure_disk, measure_link, plan, price},
+        plan::{
+            Placement, inventory_from_checkpoint, inventory_from_draft_model, measure_disk, measure_link,
+            plan, price,
+        },
         serve::{Server, serve},
         session::Session,
         tokenizer::Tokenizer,

@@ -120,6 +120,13 @@ impl Placement {
         self.0.sessions()
     }
 
+    /// What a plan counts that drafts, on the last stage's device: `Model.load` loads the checkpoint's head where it is that,
+    /// and else asks for a `draft_model` that takes no more. None: nothing, or nobody planned it.
+    #[getter]
+    fn drafter<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.drafter().map(|drafter| CONTRACT.one(py, "Drafter", drafter)).transpose()
+    }
+
     /// Tokens that the context is limited to; None: nothing is known that limits it.
     #[getter]
     fn context_limit(&self) -> Option<u64> {
@@ -217,7 +224,7 @@ impl Placement {
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
 /// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, fixed=None, rings=None, port=50000)")]
+#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, mtp=False, draft_model=None, fixed=None, rings=None, port=50000)")]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,
@@ -242,7 +249,7 @@ pub(crate) fn plan(
 /// `card` and `cluster` are as in `plan`. `placement` is what `plan` or `Placement` made, or gives engines their numbers of
 /// layers. `options` are those of `skulk.options.PriceOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, placement, cluster=None, **options), text_signature = "(card, placement, cluster=None, *, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, inventory=None)")]
+#[pyo3(signature = (card, placement, cluster=None, **options), text_signature = "(card, placement, cluster=None, *, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, inventory=None, mtp=False, draft_model=None)")]
 pub(crate) fn price<'py>(
     py: Python<'py>,
     card: &Bound<'py, PyAny>,
@@ -297,5 +304,16 @@ pub(crate) fn cluster_of(value: &Bound<'_, PyAny>) -> PyResult<Cluster> {
 #[pyfunction]
 pub(crate) fn inventory_from_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let counted = py.detach(|| Inventory::from_checkpoint(&*skulk::open_checkpoint(path)?));
+    CONTRACT.one(py, "Inventory", &counted.map_err(raise)?)
+}
+
+/// What the tensors weigh of what drafts for the model of a checkpoint.
+#[pyfunction]
+pub(crate) fn inventory_from_draft_model(
+    py: Python<'_>,
+    model: PathBuf,
+    path: PathBuf,
+) -> PyResult<Bound<'_, PyAny>> {
+    let counted = py.detach(|| Inventory::from_draft_model(&*skulk::open_checkpoint(model)?, path));
     CONTRACT.one(py, "Inventory", &counted.map_err(raise)?)
 }

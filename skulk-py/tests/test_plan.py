@@ -378,6 +378,33 @@ def test_the_sessions_of_a_plan_are_known() -> None:
         skulk.Model.load(STORIES, placement=placement, sessions=4)
 
 
+def test_what_drafts_is_planned_and_loaded() -> None:
+    path, drafts = FIXTURES / "llama", FIXTURES.parent / "ahead" / "llama_eagle3"
+    counted = skulk.Inventory.from_draft_model(path, drafts)
+    assert counted.exact and counted.shares_embedding and not counted.shares_head
+    placement = skulk.plan(path, context_tokens=128, draft_model=counted)
+    drafter = placement.drafter
+    assert drafter is not None and not drafter.mtp and drafter.bytes.kv_cache > 0
+    weights = sum(layer.attention + layer.ffn for layer in counted.layers) + counted.embedding + counted.head
+    assert drafter.bytes.attention + drafter.bytes.feed_forward == weights
+    assert placement.budgets[-1].drafter == drafter
+    assert skulk.Placement.from_json(placement.to_json()).drafter == drafter
+    assert placement.report is not None and "the draft model on" in str(placement.report)
+    assert skulk.price(path, placement, context_tokens=128, draft_model=counted).estimate.draft_seconds > 0
+    memory = skulk.Model.load(path, placement=placement, draft_model=drafts, threads=1).memory
+    assert memory.draft_model is not None and memory.planned is not None
+    assert memory.weight_bytes == memory.planned.attention + memory.planned.feed_forward
+    with pytest.raises(skulk.InvalidArgumentError, match="draft_model"):
+        skulk.Model.load(path, placement=placement, threads=1)
+    own = FIXTURES / "qwen3_5"
+    placement = skulk.plan(own, context_tokens=128, mtp=True)
+    assert placement.drafter is not None and placement.drafter.mtp
+    assert skulk.Model.load(own, placement=placement, threads=1).memory.draft_model is not None
+    assert skulk.plan(own, context_tokens=128).drafter is None
+    with pytest.raises(skulk.InvalidArgumentError, match="mtp"):
+        skulk.plan(path, mtp=True)
+
+
 def test_a_model_tells_its_memory_beside_its_plan(stories: skulk.Model) -> None:
     placement = skulk.plan(STORIES, context_tokens=128)
     model = skulk.Model.load(STORIES, placement=placement, threads=1)

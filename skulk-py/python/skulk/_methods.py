@@ -300,6 +300,15 @@ class Inventory:
         return _skulk.inventory_from_checkpoint(path)
 
     @staticmethod
+    def from_draft_model(model: str | PathLike[str], path: str | PathLike[str]) -> _contract.Inventory:
+        """Counts the tensors of what drafts for the model of a checkpoint, at a path that `Model.load` takes as its
+        `draft_model`; only headers are read.
+
+        Raises a subclass of `Error` for whatever is wrong with either, and where it drafts for another model.
+        """
+        return _skulk.inventory_from_draft_model(model, path)
+
+    @staticmethod
     def from_card(card: _contract.ModelCard) -> _contract.Inventory:
         """What follows from a card: its size divided by its layers, a third of each for attention."""
         return call("inventoryFromCard", _contract.Inventory._of, card=card)

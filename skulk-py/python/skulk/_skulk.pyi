@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from . import vindex
 from ._chat import ToolChat
 from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
-    Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price,
+    Drafter, Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price,
     SpeculationReport, Stage, ToolResult)
 from ._errors import Error
 from ._report import PlanReport
@@ -44,6 +44,7 @@ def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
 
 def call(name: str, arguments: dict[str, Any]) -> Any: ...
 def inventory_from_checkpoint(path: str | PathLike[str]) -> Inventory: ...
+def inventory_from_draft_model(model: str | PathLike[str], path: str | PathLike[str]) -> Inventory: ...
 def measure_disk(path: str | PathLike[str]) -> float: ...
 def measure_link(address: str, cancel: CancelToken | None, options: LinkOptions) -> LinkSpeed: ...
 def gguf_facts(start: bytes) -> GgufFacts:
@@ -146,6 +147,9 @@ class Placement:
     sessions: Final[int | None]
     """Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
     options ask for fewer. None: as of `context_tokens`."""
+    drafter: Final[Drafter | None]
+    """What a plan counts that drafts, on the last stage's device: `Model.load` loads the checkpoint's head where it is that,
+    and else asks for a `draft_model` that takes no more. None: nothing, or nobody planned it."""
     context_limit: Final[int | None]
     """Tokens that the context is limited to; None: nothing is known that limits it."""
     kv: Final[Literal["f16", "f32", "q8_0", "q4_0"]]

@@ -69,6 +69,7 @@ public final class Placement: Sendable {
         let ffnBudget: Int?
         let contextTokens: Int?
         let sessions: Int?
+        let drafter: Drafter?
         let contextLimit: Int?
         let kv: KvType
         let kvValues: KvType
@@ -127,6 +128,9 @@ public final class Placement: Sendable {
     /// Sessions for each of which a plan reserves keys and values: as many as `Model.load` lets generate at once, unless its
     /// options ask for fewer. `nil`: as of `contextTokens`.
     public var sessions: Int? { facts.sessions }
+    /// What a plan counts that drafts, on the last stage's device: `Model.load` loads the checkpoint's head where it is that, and
+    /// else asks for a `draftModel` that takes no more. `nil`: nothing, or nobody planned it.
+    public var drafter: Drafter? { facts.drafter }
     /// Tokens that the context is limited to; `nil`: nothing is known that limits it.
     public var contextLimit: Int? { facts.contextLimit }
     /// How keys are kept.
@@ -247,6 +251,12 @@ extension Inventory {
     /// Counts a checkpoint's tensors; only its headers are read.
     public static func fromCheckpoint(_ path: some PathConvertible) throws -> Inventory {
         try call("inventoryFromCheckpoint", ["path": path.filePath])
+    }
+
+    /// Counts the tensors of what drafts for the model of a checkpoint, at a path that `Model.load` takes as its `draftModel`;
+    /// only headers are read.
+    public static func fromDraftModel(model: some PathConvertible, _ path: some PathConvertible) throws -> Inventory {
+        try call("inventoryFromDraftModel", ["model": model.filePath, "path": path.filePath])
     }
 
     /// What follows from a card: its size divided by its layers, a third of each for attention.

@@ -86,6 +86,27 @@ import Testing
         #expect(try Placement.fromJson(placement.toJson()).ffnBudget == budget)
     }
 
+    @Test func whatDraftsIsPlannedAndLoaded() async throws {
+        let model = fixtures.appending(path: "llama").path
+        let drafts = fixtures.deletingLastPathComponent().appending(path: "ahead/llama_eagle3").path
+        let counted = try Inventory.fromDraftModel(model: model, drafts)
+        #expect(counted.exact && counted.sharesEmbedding && !counted.sharesHead)
+        let placement = try await plan(checkpoint: model, options: .init(contextTokens: 128, draftModel: counted))
+        let drafter = try #require(placement.drafter)
+        #expect(!drafter.mtp && drafter.bytes.kvCache > 0 && placement.budgets.last?.drafter == drafter)
+        #expect(try Placement.fromJson(placement.toJson()).drafter == drafter)
+        let loaded = try await Model.load(
+            model, options: .init(threads: 1, draftModel: drafts), placement: placement)
+        #expect(try loaded.memory.draftModel != nil)
+        _ = try await failure(.invalidArgument) {
+            _ = try await Model.load(model, options: .init(threads: 1), placement: placement)
+        }
+        let own = fixtures.appending(path: "qwen3_5").path
+        let planned = try await plan(checkpoint: own, options: .init(contextTokens: 128, mtp: true))
+        #expect(planned.drafter?.mtp == true)
+        #expect(try await Model.load(own, options: .init(threads: 1), placement: planned).memory.draftModel != nil)
+    }
+
     @Test func aPlanLoads() async throws {
         let placement = try await plan(
             checkpoint: storiesPath, options: .init(contextTokens: 128, kv: .q80, kvValues: .q40))
