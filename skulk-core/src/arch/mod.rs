@@ -25,7 +25,7 @@ mod window;
 pub use ahead::{AheadSpec, TakenNorm};
 pub use attention::{AttentionSpec, IndexSpec, LatentSpec, QkNorm, QueryGrowth};
 pub use ffn::{Activation, ExpertGroups, ExpertsSpec, FfnSpec, Scoring, SharedExpert};
-pub(crate) use kept::{CHUNK, PAGE, kept_positions, step_rows};
+pub(crate) use kept::{CHUNK, PAGE, SHORTLIST, kept_positions, shortlisted, step_rows};
 pub use mixer::Mixer;
 pub use names::{LayerTensor, TensorNames};
 pub(crate) use names::{Stacks, TensorRole};

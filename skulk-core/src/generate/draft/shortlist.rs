@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::arch::{SHORTLIST, shortlisted};
 use crate::ids::TokenId;
 
-/// The first tokens, as many as draft vocabularies of EAGLE heads mostly have.
-const FIRST: u32 = 1 << 15;
+/// The first tokens.
+const FIRST: u32 = SHORTLIST[0] as u32;
 /// Tokens behind them that texts had lately.
-const LATELY: usize = 1 << 10;
+const LATELY: usize = SHORTLIST[1];
 
 /// Tokens that are looked at.
 pub(super) struct Shortlist {
@@ -28,7 +29,7 @@ pub(super) struct Shortlist {
 impl Shortlist {
     /// Of so many tokens; `None` where it would be no shorter than half of them.
     pub(super) fn new(tokens: usize) -> Option<Self> {
-        (tokens >= 2 * (FIRST as usize + LATELY)).then(|| {
+        (shortlisted(tokens) < tokens).then(|| {
             let mut ranges = Vec::with_capacity(1 + LATELY);
             ranges.push(0..FIRST);
             Self { ranges, lately: VecDeque::with_capacity(LATELY), end: tokens as u32 }
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn holds_the_first_tokens_and_the_last_of_the_others() {
-        assert!(Shortlist::new(2 * FIRST as usize).is_none());
+        assert!(Shortlist::new(2 * FIRST as usize).is_none() && shortlisted(999) == 999);
         let mut shortlist = Shortlist::new(1 << 17).unwrap();
         assert_eq!(shortlist.ranges(), std::slice::from_ref(&(0..FIRST)));
         let tokens = |ids: Range<u32>| ids.map(TokenId).collect::<Vec<_>>();

@@ -175,8 +175,12 @@ impl Group<'_> {
             let node = problem.seats[*seat].node;
             homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
         };
-        let is_free = |seat: &usize| stages.iter().all(|(used, _)| used != seat);
-        let others: Vec<usize> = reached.iter().copied().filter(is_free).filter(is_linked).collect();
+        let may = |seat: &usize| {
+            let serves =
+                |used: usize| used != *seat && may_serve(&problem.seats[used], &problem.seats[*seat]);
+            stages.iter().all(|(used, _)| serves(*used))
+        };
+        let others: Vec<usize> = reached.iter().copied().filter(may).filter(is_linked).collect();
         let mut used: Vec<usize> = stages.iter().map(|(seat, _)| problem.seats[*seat].node).collect();
         used.sort_unstable();
         used.dedup();
@@ -269,10 +273,10 @@ impl Group<'_> {
         let mut homes = vec![0; inventory.layers.len()];
         stages.iter().for_each(|(seat, layers)| homes[layers.clone()].fill(*seat));
         let can_serve = |owner: &Owner| may_serve(&seats[homes[owner.layer]], &seats[owner.seat]);
-        if !fixed.owners.iter().all(can_serve) {
+        let owners = without_own(&stages, fixed.complete(owners, &inventory.layers, &homes));
+        if !owners.iter().all(can_serve) {
             return None;
         }
-        let owners = without_own(&stages, fixed.complete(owners, &inventory.layers, &homes));
         let mut arrangement =
             Arrangement { stages, owners, disk: None, estimate: Estimate::default(), words };
         let Arrangement { stages, owners, .. } = &arrangement;

@@ -171,7 +171,8 @@ impl Costs<'_> {
             let block = self.experts(seat, layer, layer.n_experts);
             self.attention(seat, layer) + self.shared(seat, layer) + block
         });
-        layers.sum::<f64>() + self.product(seat, drafts.output_head(self.inventory) as f64, self.sessions)
+        layers.sum::<f64>()
+            + self.product(seat, drafts.output_head(self.inventory, seat) as f64, self.sessions)
     }
 
     /// What a token of each session takes with stages, in order, and experts' owners sorted by layer; layers without

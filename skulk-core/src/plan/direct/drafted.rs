@@ -155,6 +155,11 @@ fn its_time_is_estimated() {
     assert!((0.9..1.1).contains(&(estimate.draft_seconds / (read as f64 / 1e10))), "{estimate:?}");
     assert!(speculation.on && speculation.reason.contains("620.0 MiB"), "{}", speculation.reason);
     assert!(speculation.reason.contains("head for tokens ahead takes 66."), "{}", speculation.reason);
+    // On a processor a draft looks at 33,792 tokens of a large vocabulary.
+    let large = Inventory { vocabulary: 4 * 33_792, ..counted(&card) };
+    let (shorter, speculation) = said(&Request::default().inventory(large).mtp(true));
+    assert!(speculation.reason.contains("530.0 MiB"), "{}", speculation.reason);
+    assert!((shorter.draft_seconds / estimate.draft_seconds - 530.0 / 620.0).abs() < 0.02, "{shorter:?}");
     let percent = |reason: &str| {
         let words: Vec<&str> = reason.split(' ').collect();
         let at = words.iter().position(|word| *word == "%").unwrap();

@@ -247,8 +247,7 @@ pub(super) fn placement(
     report.estimate = Some(best.estimate);
     report.prompt = prompt(problem, best);
     report.warnings = warnings(problem, best, report.prompt.as_ref());
-    let own = best.stages.iter().all(|(seat, _)| problem.is_own(*seat));
-    report.speculation = Some(speculation::decide(problem, &best.estimate, own, best.nodes(problem).len()));
+    report.speculation = Some(speculation::decide(problem, best));
     let experts = expert_shards(problem, &best.owners, &replicas);
     Placement {
         n_layers: problem.inventory.layers.len(),

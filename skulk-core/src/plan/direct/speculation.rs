@@ -6,8 +6,10 @@
 //! experts for each token, and goes over the links once. A draft takes what the one reads that the request counts, and else
 //! 10 % of a token's reading.
 
+use super::arrange::Arrangement;
 use super::drafts::Drafts;
 use super::problem::Problem;
+use super::seats::Seat;
 use crate::bytes::ByteSize;
 use crate::card::{RuntimeCardConfig, ServedSpecType};
 use crate::plan::report::{Estimate, Speculation};
@@ -42,19 +44,20 @@ fn in_words(drafts: i32, gain: f64) -> String {
 }
 
 /// Of what the request counts.
-fn counted(problem: &Problem<'_>, drafts: &Drafts, estimate: &Estimate, own: bool) -> Speculation {
+fn counted(problem: &Problem<'_>, drafts: &Drafts, best: &Arrangement, device: &Seat) -> Speculation {
+    let estimate = &best.estimate;
     let seconds = estimate.draft_seconds;
     let of = |n: i32| (gain(problem, estimate, n, seconds), n);
     // Of equals the fewest.
-    let best = (2..=MOST).map(of).fold(of(1), |best, other| if other.0 > best.0 { other } else { best });
+    let depth = (2..=MOST).map(of).fold(of(1), |best, other| if other.0 > best.0 { other } else { best });
     let what = if problem.request.mtp { "the checkpoint's head for tokens ahead" } else { "the draft model" };
-    let read = ByteSize(drafts.read(&problem.inventory));
+    let read = ByteSize(drafts.read(&problem.inventory, device));
     let reason = format!(
         "a draft of {what} takes {:.3} ms, for {read} that it reads; {}",
         seconds * 1e3,
-        in_words(best.1, best.0)
+        in_words(depth.1, depth.0)
     );
-    match own {
+    match is_own(problem, best) {
         true => Speculation {
             on: true,
             reason: format!(
@@ -62,7 +65,7 @@ fn counted(problem: &Problem<'_>, drafts: &Drafts, estimate: &Estimate, own: boo
                  measured meanwhile"
             ),
         },
-        false => Speculation { on: best.0 >= LEAST_GAIN, reason },
+        false => Speculation { on: depth.0 >= LEAST_GAIN, reason },
     }
 }
 
@@ -105,14 +108,20 @@ fn drafts(runtime: &RuntimeCardConfig) -> bool {
     heads(runtime) || served || runtime.assistant_model_repo.is_some()
 }
 
-/// Decides for an estimate over devices of so many nodes.
-pub(super) fn decide(problem: &Problem<'_>, estimate: &Estimate, own: bool, nodes: usize) -> Speculation {
-    if let Some(drafts) = &problem.drafts {
-        return counted(problem, drafts, estimate, own);
+/// Whether all stages are this library's.
+fn is_own(problem: &Problem<'_>, best: &Arrangement) -> bool {
+    best.stages.iter().all(|(seat, _)| problem.is_own(*seat))
+}
+
+/// Decides for an arrangement.
+pub(super) fn decide(problem: &Problem<'_>, best: &Arrangement) -> Speculation {
+    if let (Some(drafts), Some((last, _))) = (&problem.drafts, best.stages.last()) {
+        return counted(problem, drafts, best, &problem.seats[*last]);
     }
-    if own {
+    if is_own(problem, best) {
         return of_this_library(problem);
     }
+    let (estimate, nodes) = (&best.estimate, best.nodes(problem).len());
     let off = |reason: &str| Speculation { on: false, reason: reason.to_owned() };
     let Some(runtime) = &problem.card.runtime else { return off("the card declares nothing that drafts") };
     if !drafts(runtime) {
