@@ -30,7 +30,6 @@ fn second_guesses_of_models_are_taken() {
         ("llama", "ahead/llama_eagle3", 1),
         ("llama", "ahead/llama_eagle3", 3),
         ("gemma4", "ahead/gemma4_assistant", 1),
-        ("gemma4", "ahead/gemma4_assistant", 2),
         ("llama", "models/llama", 1),
     ];
     for (name, drafts, stages) in beside {
