@@ -593,6 +593,15 @@ export interface Inventory {
   vision?: number;
   /** Layers that predict further tokens, behind the last one; loaded where an option asks for that. */
   mtp?: number;
+  /**
+   * The head for tokens ahead (MTP) that loading makes of these: its layer, with its norms, and what joins embeddings
+   * and hidden states. `null`: there is none that this library knows.
+   */
+  mtpLayer?: LayerBytes | null;
+  /** It drafts for another model, whose embedding table it uses. */
+  sharesEmbedding?: boolean;
+  /** It drafts for another model, whose output head it uses. */
+  sharesHead?: boolean;
   /** What was guessed, in words. */
   guessed?: string[];
 }
@@ -1053,6 +1062,14 @@ export interface Bytes {
   headroom: number;
 }
 
+/** What a plan counts that drafts tokens ahead, on the device of the last stage. */
+export interface Drafter {
+  /** It is the head for tokens ahead (MTP) of the model's own checkpoint; else what `draft_model` of loading names. */
+  mtp: boolean;
+  /** Bytes by kind. */
+  bytes: Bytes;
+}
+
 /** What a device of a placement is to hold, and what it may hold. */
 export interface Budget {
   /** The node. */
@@ -1063,20 +1080,22 @@ export interface Budget {
   bytes: Bytes;
   /** Bytes that it may hold; of plans under `Strictness::Force` no fewer than it is to hold. */
   usable: number;
+  /** What drafts there, whose bytes are among these. */
+  drafter: Drafter | null;
 }
 
 /** What a loaded model holds of memory, beside what its plan said. */
 export interface ModelMemory {
   /**
-   * Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory is
-   * told apart.
+   * Weights that its stages, and what drafts, have mapped, read or copied. Of those that stay on disk, what a budget
+   * lets be in memory is told apart.
    */
   weightBytes: number;
-  /** What is reserved for keys and values, in use or not. */
+  /** What is reserved for keys and values, in use or not, those of what drafts among them. */
   kvCacheBytes: number;
   /** By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers. */
   deviceBytes: Record<string, number>;
-  /** The draft model, which the above is without; its keys and values are those of one session. */
+  /** What drafts, which is part of the above; its keys and values are those of one session. */
   draftModel: Stage | null;
   /** What the plan counted for the devices of this machine; `null`: the placement was not planned. */
   planned: Bytes | null;
@@ -1099,6 +1118,10 @@ export interface Estimate {
   hopSeconds: number;
   /** Seconds a token between stages and the owners of their feed-forward blocks and experts. */
   fanOutSeconds: number;
+  /**
+   * Seconds that a draft takes beside that of each session, where something drafts that the request counts; else 0.
+   */
+  draftSeconds: number;
 }
 
 /** How long a prompt should take. */
@@ -1618,13 +1641,15 @@ export interface LoadOptions {
    * The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead (MTP)
    * in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last
    * stage, with its options, a budget among them; keys and values of its own, which an assistant has none of, are for
-   * as many sessions, beside `kv_memory`. Plans do not count it.
+   * as many sessions, beside `kv_memory`. A plan that counts one needs one here, which takes no more memory; what no
+   * plan counts comes on top.
    */
   draftModel?: string | null;
   /**
    * Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and of
-   * that layer's keys and values for as many sessions, which plans do not count: by default it drafts where neither a
-   * `draft_model` does nor memory was planned, and where it can be loaded, as the model's memory tells.
+   * that layer's keys and values for as many sessions: by default it drafts as it was planned, and without a plan where
+   * no `draft_model` does and where it can be loaded, as the model's memory tells. `false` leaves out what a plan
+   * counts, too.
    */
   mtp?: boolean | null;
 }
@@ -1926,6 +1951,13 @@ export interface PlanOptions {
   /** What each part of the model weighs; by default the card's size is divided. */
   inventory?: Inventory | null;
   /**
+   * The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads it.
+   * Only for `direct`.
+   */
+  mtp?: boolean | null;
+  /** What drafts instead: the inventory of a `draft_model` of loading. Only for `direct`. */
+  draftModel?: Inventory | null;
+  /**
    * What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as `wgpu@shed`;
    * the rest is planned, blocks of layers that rules name among it. Only for `direct`.
    */
@@ -1952,6 +1984,10 @@ export interface PriceOptions {
    * What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
    */
   inventory?: Inventory | null;
+  /** The head for tokens ahead (MTP) that the checkpoint has drafts. */
+  mtp?: boolean | null;
+  /** What drafts instead: the inventory of a `draft_model` of loading. */
+  draftModel?: Inventory | null;
 }
 
 /**

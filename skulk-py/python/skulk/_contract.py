@@ -34,6 +34,7 @@ __all__ = [
     "ConfigFacts",
     "Device",
     "Divergence",
+    "Drafter",
     "Estimate",
     "Event",
     "ExpertFacts",
@@ -1328,6 +1329,13 @@ class Inventory(_methods.Inventory):
     """What sees and hears, beside the decoder; not loaded."""
     mtp: int = 0
     """Layers that predict further tokens, behind the last one; loaded where an option asks for that."""
+    mtp_layer: LayerBytes | None = None
+    """The head for tokens ahead (MTP) that loading makes of these: its layer, with its norms, and what joins
+    embeddings and hidden states. ``None``: there is none that this library knows."""
+    shares_embedding: bool = False
+    """It drafts for another model, whose embedding table it uses."""
+    shares_head: bool = False
+    """It drafts for another model, whose output head it uses."""
     guessed: list[str] = field(default_factory=list)
     """What was guessed, in words."""
 
@@ -1347,6 +1355,9 @@ class Inventory(_methods.Inventory):
             input_table=data["inputTable"],
             vision=data["vision"],
             mtp=data["mtp"],
+            mtp_layer=None if data["mtpLayer"] is None else LayerBytes._of(data["mtpLayer"]),
+            shares_embedding=data["sharesEmbedding"],
+            shares_head=data["sharesHead"],
             guessed=data["guessed"],
         )
 
@@ -1366,6 +1377,9 @@ class Inventory(_methods.Inventory):
             "inputTable": self.input_table,
             "vision": self.vision,
             "mtp": self.mtp,
+            "mtpLayer": _methods.plain(self.mtp_layer),
+            "sharesEmbedding": self.shares_embedding,
+            "sharesHead": self.shares_head,
             "guessed": _methods.plain(self.guessed),
         }
 
@@ -2496,6 +2510,31 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafter:
+    """What a plan counts that drafts tokens ahead, on the device of the last stage."""
+
+    mtp: bool
+    """It is the head for tokens ahead (MTP) of the model's own checkpoint; else what ``draft_model`` of loading
+    names."""
+    bytes: Bytes
+    """Bytes by kind."""
+
+    @staticmethod
+    def _of(data: dict[str, Any]) -> Drafter:
+        return Drafter(
+            mtp=data["mtp"],
+            bytes=Bytes._of(data["bytes"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON has it, in camelCase."""
+        return {
+            "mtp": self.mtp,
+            "bytes": _methods.plain(self.bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What a device of a placement is to hold, and what it may hold."""
 
@@ -2507,6 +2546,8 @@ class Budget:
     """Bytes by kind."""
     usable: int
     """Bytes that it may hold; of plans under ``Strictness::Force`` no fewer than it is to hold."""
+    drafter: Drafter | None
+    """What drafts there, whose bytes are among these."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Budget:
@@ -2515,6 +2556,7 @@ class Budget:
             backend=data["backend"],
             bytes=Bytes._of(data["bytes"]),
             usable=data["usable"],
+            drafter=None if data["drafter"] is None else Drafter._of(data["drafter"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -2524,6 +2566,7 @@ class Budget:
             "backend": self.backend,
             "bytes": _methods.plain(self.bytes),
             "usable": self.usable,
+            "drafter": _methods.plain(self.drafter),
         }
 
 
@@ -2532,14 +2575,14 @@ class ModelMemory:
     """What a loaded model holds of memory, beside what its plan said."""
 
     weight_bytes: int
-    """Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in
-    memory is told apart."""
+    """Weights that its stages, and what drafts, have mapped, read or copied. Of those that stay on disk, what a
+    budget lets be in memory is told apart."""
     kv_cache_bytes: int
-    """What is reserved for keys and values, in use or not."""
+    """What is reserved for keys and values, in use or not, those of what drafts among them."""
     device_bytes: dict[str, int]
     """By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers."""
     draft_model: Stage | None
-    """The draft model, which the above is without; its keys and values are those of one session."""
+    """What drafts, which is part of the above; its keys and values are those of one session."""
     planned: Bytes | None
     """What the plan counted for the devices of this machine; ``None``: the placement was not planned."""
     process_bytes: int | None
@@ -2583,6 +2626,9 @@ class Estimate:
     """Seconds a token between stages."""
     fan_out_seconds: float
     """Seconds a token between stages and the owners of their feed-forward blocks and experts."""
+    draft_seconds: float
+    """Seconds that a draft takes beside that of each session, where something drafts that the request counts; else
+    0."""
 
     @staticmethod
     def _of(data: dict[str, Any]) -> Estimate:
@@ -2592,6 +2638,7 @@ class Estimate:
             feed_forward_seconds=_number(data["feedForwardSeconds"]),
             hop_seconds=_number(data["hopSeconds"]),
             fan_out_seconds=_number(data["fanOutSeconds"]),
+            draft_seconds=_number(data["draftSeconds"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -2602,6 +2649,7 @@ class Estimate:
             "feedForwardSeconds": self.feed_forward_seconds,
             "hopSeconds": self.hop_seconds,
             "fanOutSeconds": self.fan_out_seconds,
+            "draftSeconds": self.draft_seconds,
         }
 
 

@@ -97,11 +97,12 @@ class LoadOptions(TypedDict, total=False):
     - ``draft_model``: The path of what drafts tokens: a smaller model with the same vocabulary, this model's head
       for tokens ahead (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole
       on the engine of the last stage, with its options, a budget among them; keys and values of its own, which an
-      assistant has none of, are for as many sessions, beside ``kv_memory``. Plans do not count it.
+      assistant has none of, are for as many sessions, beside ``kv_memory``. A plan that counts one needs one here,
+      which takes no more memory; what no plan counts comes on top.
     - ``mtp``: Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a
-      layer more, and of that layer's keys and values for as many sessions, which plans do not count: by default it
-      drafts where neither a ``draft_model`` does nor memory was planned, and where it can be loaded, as the model's
-      memory tells.
+      layer more, and of that layer's keys and values for as many sessions: by default it drafts as it was planned,
+      and without a plan where no ``draft_model`` does and where it can be loaded, as the model's memory tells.
+      ``false`` leaves out what a plan counts, too.
     """
 
     stages: int | None
@@ -413,6 +414,9 @@ class PlanOptions(TypedDict, total=False):
       be read when they are needed. Only for ``direct``.
     - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
     - ``inventory``: What each part of the model weighs; by default the card's size is divided.
+    - ``mtp``: The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the
+      model loads it. Only for ``direct``.
+    - ``draft_model``: What drafts instead: the inventory of a ``draft_model`` of loading. Only for ``direct``.
     - ``fixed``: What is fixed by hand, by rules as those of a placement by hand with places on the cluster's
       nodes, as ``wgpu@shed``; the rest is planned, blocks of layers that rules name among it. Only for ``direct``.
     - ``rings``: Rings to consider, and no others, as nodes by rank; not for ``direct``.
@@ -434,6 +438,8 @@ class PlanOptions(TypedDict, total=False):
     from_disk: bool | None
     replicas: int | None
     inventory: Inventory | None
+    mtp: bool | None
+    draft_model: Inventory | None
     fixed: PlacementOptions | None
     rings: Iterable[Iterable[str]] | None
     port: int | None
@@ -450,6 +456,8 @@ class PriceOptions(TypedDict, total=False):
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``inventory``: What each part of the model weighs; by default a checkpoint's tensors are counted, and a
       card's size is divided.
+    - ``mtp``: The head for tokens ahead (MTP) that the checkpoint has drafts.
+    - ``draft_model``: What drafts instead: the inventory of a ``draft_model`` of loading.
     """
 
     context_tokens: int | None
@@ -458,6 +466,8 @@ class PriceOptions(TypedDict, total=False):
     kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
     kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
     inventory: Inventory | None
+    mtp: bool | None
+    draft_model: Inventory | None
 
 
 class PlacementOptions(TypedDict, total=False):

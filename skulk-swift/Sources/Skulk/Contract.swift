@@ -1039,6 +1039,13 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var vision: Int
     /// Layers that predict further tokens, behind the last one; loaded where an option asks for that.
     public var mtp: Int
+    /// The head for tokens ahead (MTP) that loading makes of these: its layer, with its norms, and what joins
+    /// embeddings and hidden states. `nil`: there is none that this library knows.
+    public var mtpLayer: LayerBytes?
+    /// It drafts for another model, whose embedding table it uses.
+    public var sharesEmbedding: Bool
+    /// It drafts for another model, whose output head it uses.
+    public var sharesHead: Bool
     /// What was guessed, in words.
     public var guessed: [String]
 
@@ -1057,6 +1064,9 @@ public struct Inventory: Codable, Sendable, Hashable {
         inputTable: Int = 0,
         vision: Int = 0,
         mtp: Int = 0,
+        mtpLayer: LayerBytes? = nil,
+        sharesEmbedding: Bool = false,
+        sharesHead: Bool = false,
         guessed: [String] = []
     ) {
         self.layers = layers
@@ -1072,6 +1082,9 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.inputTable = inputTable
         self.vision = vision
         self.mtp = mtp
+        self.mtpLayer = mtpLayer
+        self.sharesEmbedding = sharesEmbedding
+        self.sharesHead = sharesHead
         self.guessed = guessed
     }
 }
@@ -1957,6 +1970,20 @@ public struct Bytes: Codable, Sendable, Hashable {
     }
 }
 
+/// What a plan counts that drafts tokens ahead, on the device of the last stage.
+public struct Drafter: Codable, Sendable, Hashable {
+    /// It is the head for tokens ahead (MTP) of the model's own checkpoint; else what `draft_model` of loading names.
+    public var mtp: Bool
+    /// Bytes by kind.
+    public var bytes: Bytes
+
+    /// Of its fields.
+    public init(mtp: Bool, bytes: Bytes) {
+        self.mtp = mtp
+        self.bytes = bytes
+    }
+}
+
 /// What a device of a placement is to hold, and what it may hold.
 public struct Budget: Codable, Sendable, Hashable {
     /// The node.
@@ -1967,26 +1994,29 @@ public struct Budget: Codable, Sendable, Hashable {
     public var bytes: Bytes
     /// Bytes that it may hold; of plans under `Strictness::Force` no fewer than it is to hold.
     public var usable: Int
+    /// What drafts there, whose bytes are among these.
+    public var drafter: Drafter?
 
     /// Of its fields.
-    public init(node: String, backend: String?, bytes: Bytes, usable: Int) {
+    public init(node: String, backend: String?, bytes: Bytes, usable: Int, drafter: Drafter?) {
         self.node = node
         self.backend = backend
         self.bytes = bytes
         self.usable = usable
+        self.drafter = drafter
     }
 }
 
 /// What a loaded model holds of memory, beside what its plan said.
 public struct ModelMemory: Codable, Sendable, Hashable {
-    /// Weights that its stages have mapped, read or copied. Of those that stay on disk, what a budget lets be in memory
-    /// is told apart.
+    /// Weights that its stages, and what drafts, have mapped, read or copied. Of those that stay on disk, what a budget
+    /// lets be in memory is told apart.
     public var weightBytes: Int
-    /// What is reserved for keys and values, in use or not.
+    /// What is reserved for keys and values, in use or not, those of what drafts among them.
     public var kvCacheBytes: Int
     /// By engine all that is reserved on a device that weights are copied to: weights, keys and values, and buffers.
     public var deviceBytes: [String: Int]
-    /// The draft model, which the above is without; its keys and values are those of one session.
+    /// What drafts, which is part of the above; its keys and values are those of one session.
     public var draftModel: Stage?
     /// What the plan counted for the devices of this machine; `nil`: the placement was not planned.
     public var planned: Bytes?
@@ -2024,6 +2054,8 @@ public struct Estimate: Codable, Sendable, Hashable {
     public var hopSeconds: Double
     /// Seconds a token between stages and the owners of their feed-forward blocks and experts.
     public var fanOutSeconds: Double
+    /// Seconds that a draft takes beside that of each session, where something drafts that the request counts; else 0.
+    public var draftSeconds: Double
 
     /// Of its fields.
     public init(
@@ -2031,13 +2063,15 @@ public struct Estimate: Codable, Sendable, Hashable {
         attentionSeconds: Double,
         feedForwardSeconds: Double,
         hopSeconds: Double,
-        fanOutSeconds: Double
+        fanOutSeconds: Double,
+        draftSeconds: Double
     ) {
         self.tokensPerSecond = tokensPerSecond
         self.attentionSeconds = attentionSeconds
         self.feedForwardSeconds = feedForwardSeconds
         self.hopSeconds = hopSeconds
         self.fanOutSeconds = fanOutSeconds
+        self.draftSeconds = draftSeconds
     }
 }
 
@@ -2822,11 +2856,13 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
     /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of
     /// the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none
-    /// of, are for as many sessions, beside `kv_memory`. Plans do not count it.
+    /// of, are for as many sessions, beside `kv_memory`. A plan that counts one needs one here, which takes no more
+    /// memory; what no plan counts comes on top.
     public var draftModel: String?
     /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and
-    /// of that layer's keys and values for as many sessions, which plans do not count: by default it drafts where
-    /// neither a `draft_model` does nor memory was planned, and where it can be loaded, as the model's memory tells.
+    /// of that layer's keys and values for as many sessions: by default it drafts as it was planned, and without a plan
+    /// where no `draft_model` does and where it can be loaded, as the model's memory tells. `false` leaves out what a
+    /// plan counts, too.
     public var mtp: Bool?
 
     /// Of its fields.
@@ -3387,6 +3423,11 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var replicas: Int?
     /// What each part of the model weighs; by default the card's size is divided.
     public var inventory: Inventory?
+    /// The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads
+    /// it. Only for `direct`.
+    public var mtp: Bool?
+    /// What drafts instead: the inventory of a `draft_model` of loading. Only for `direct`.
+    public var draftModel: Inventory?
     /// What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as
     /// `wgpu@shed`; the rest is planned, blocks of layers that rules name among it. Only for `direct`.
     public var fixed: PlacementOptions?
@@ -3412,6 +3453,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         fromDisk: Bool? = nil,
         replicas: Int? = nil,
         inventory: Inventory? = nil,
+        mtp: Bool? = nil,
+        draftModel: Inventory? = nil,
         fixed: PlacementOptions? = nil,
         rings: [[String]]? = nil,
         port: Int? = nil
@@ -3431,6 +3474,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
         self.fromDisk = fromDisk
         self.replicas = replicas
         self.inventory = inventory
+        self.mtp = mtp
+        self.draftModel = draftModel
         self.fixed = fixed
         self.rings = rings
         self.port = port
@@ -3451,6 +3496,10 @@ public struct PriceOptions: Codable, Sendable, Hashable {
     public var kvValues: KvType?
     /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
     public var inventory: Inventory?
+    /// The head for tokens ahead (MTP) that the checkpoint has drafts.
+    public var mtp: Bool?
+    /// What drafts instead: the inventory of a `draft_model` of loading.
+    public var draftModel: Inventory?
 
     /// Of its fields.
     public init(
@@ -3459,7 +3508,9 @@ public struct PriceOptions: Codable, Sendable, Hashable {
         sessions: Int? = nil,
         kv: KvType? = nil,
         kvValues: KvType? = nil,
-        inventory: Inventory? = nil
+        inventory: Inventory? = nil,
+        mtp: Bool? = nil,
+        draftModel: Inventory? = nil
     ) {
         self.contextTokens = contextTokens
         self.promptTokens = promptTokens
@@ -3467,6 +3518,8 @@ public struct PriceOptions: Codable, Sendable, Hashable {
         self.kv = kv
         self.kvValues = kvValues
         self.inventory = inventory
+        self.mtp = mtp
+        self.draftModel = draftModel
     }
 }
 
