@@ -126,7 +126,7 @@ test("what drafts is planned and loaded", async () => {
   const { memory } = await Model.load(model, { placement, draftModel, threads: 1 });
   assert.equal(memory.weightBytes, memory.planned.attention + memory.planned.feedForward);
   assert.ok(memory.draftModel);
-  await assert.rejects(Model.load(model, { placement, threads: 1 }), failure("InvalidArgument", { field: "draftModel" }));
+  await assert.rejects(Model.load(model, { placement, threads: 1 }), failure("InvalidArgument", { field: "draft_model" }));
   const own = `${FIXTURES}/qwen3_5`;
   const planned = await plan(own, null, { contextTokens: 128, mtp: true });
   assert.ok(planned.drafter.mtp);
