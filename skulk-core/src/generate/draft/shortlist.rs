@@ -80,7 +80,7 @@ mod tests {
         // The one that came first goes first.
         let last = FIRST + 100..FIRST + 100 + LATELY as u32 - 1;
         shortlist.see(&tokens(last.clone()));
-        let expected = [0..FIRST].into_iter().chain(last.map(|token| token..token + 1));
+        let expected = std::iter::once(0..FIRST).chain(last.map(|token| token..token + 1));
         let found = shortlist.ranges().iter().filter(|range| range.start != 40_000).cloned();
         assert!(found.eq(expected) && shortlist.ranges().len() == 1 + LATELY);
         // Memory is bounded.
