@@ -103,7 +103,8 @@ pub struct LoadOptions {
     /// A checkpoint that [drafts](crate::Speculate) tokens: a smaller model with the same vocabulary, this model's head for
     /// tokens ahead (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last stage, with its options, a budget among
     /// them; its keys and values are for as many sessions, beside [`kv_memory`](Self::kv_memory). A plan that
-    /// [counts](crate::Request::draft_model) one needs one here, which takes no more memory; what no plan counts comes on top.
+    /// [counts](crate::Request::draft_model) one needs one here, whose weights, keys and
+    /// values take no more memory; what no plan counts comes on top.
     pub draft_model: Option<PathBuf>,
     /// Whether a head for tokens ahead (MTP) that the checkpoint has [drafts](crate::Speculate). It takes the memory of a layer
     /// more, and of that layer's keys and values for as many sessions, beside [`kv_memory`](Self::kv_memory). `None`: it does

@@ -342,12 +342,13 @@ impl Inventory {
         let [embedding, head] = arch.has_tables();
         let [shares_embedding, shares_head] = arch.shares_tables();
         let table = embedding.then(|| names.embedding()).into_iter();
+        let last_norm = arch.has_last_norm().then(|| names.output_norm());
         Ok(Self {
             layers,
             embedding: sum(&mut table.chain(inputs.then(|| names.input_norm())))?,
             embedding_everywhere: inputs,
             tied_embeddings: embedding && !head && !shares_head,
-            head: sum(&mut [names.output_norm()].into_iter().chain(head.then(|| names.head())).chain(end))?,
+            head: sum(&mut last_norm.into_iter().chain(head.then(|| names.head())).chain(end))?,
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
             step_row: RowWidths::of(arch, &arch.layers).bytes(),
             vocabulary: arch.output_vocab() as u64,

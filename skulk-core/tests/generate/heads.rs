@@ -1,7 +1,9 @@
 //! Do heads for tokens ahead draft as they were trained to, and is the text the same?
 
 use serde_json::json;
-use skulk::{ErrorKind, LoadOptions, Model, ModelCard, Speculate, Timings, TokenId};
+use skulk::{
+    ErrorKind, Inventory, LoadOptions, Model, ModelCard, Speculate, Timings, TokenId, open_checkpoint,
+};
 
 use skulk::card::{MtpConcatOrder, MtpNormConvention};
 
@@ -265,7 +267,10 @@ fn heads_without_a_layer_change_no_text() {
         let load = one_thread().context(512).sessions(2).stages(2).draft_model(folder.path());
         Model::open(path("llama"), &load).map(|model| (model, folder))
     };
-    let (model, _folder) = open(&file).unwrap();
+    let (model, folder) = open(&file).unwrap();
+    let counted =
+        Inventory::from_draft_model(&*open_checkpoint(path("llama")).unwrap(), folder.path()).unwrap();
+    assert_eq!(counted.weights(), 4 * (2 * 256 * 256 + 2 * 256), "{counted:?}");
     let prompt = reference_prompt("llama", 1);
     let expected = fresh(&model, prompt.clone(), &greedy(40).speculate(Speculate::Off)).ids;
     for options in [greedy(40), greedy(40).speculate(Speculate::DraftModel).draft_tokens(2)] {

@@ -177,6 +177,11 @@ fn refuses_impossible_tensors() {
     refuses(&other, unsupported, &["Q8_1", "type 9", "tensor: t"]);
     refuses(&new().tensor("t", 24, &[4], &[0; 4]), unsupported, &["I8"]);
     refuses(&new().tensor("t", 4242, &[1], &[0; 4]), unsupported, &["4242"]);
+    refuses(
+        &new().tensor("a.weight", 26, &[1], &[0; 4]),
+        unsupported,
+        &["I32 (type 26)", "tensor: a.weight"],
+    );
 }
 
 /// Integers are no weights: they are listed with none, and their numbers are given to whoever asks.

@@ -134,14 +134,14 @@ impl Drafting {
         spec.context = tokens.min(spec.arch.context_length);
         let found = engine.estimate(&spec, checkpoint)?;
         let kept = found.kv_cache.bytes().saturating_mul(self.sessions as u64);
-        let found = ByteSize(found.weights.bytes().saturating_add(kept));
         // With what is kept free for weights that were not counted.
-        let most = ByteSize(bytes.total().saturating_sub(bytes.activations));
-        if found <= most {
+        let weights = bytes.attention.saturating_add(bytes.feed_forward).saturating_add(bytes.headroom);
+        let each = [("weights", found.weights.bytes(), weights), ("keys and values", kept, bytes.kv_cache)];
+        let Some((what, found, most)) = each.into_iter().find(|(_, found, most)| found > most) else {
             return Ok(());
-        }
+        };
         let message = format!(
-            "expected what drafts with at most {most} of weights, keys and values, as the placement was planned with, found {found}"
+            "expected what drafts with at most {most} bytes of {what}, as the placement was planned with, found {found}"
         );
         Err(Error::new(ErrorKind::InvalidArgument, message)
             .with_hint("name what was planned with, or plan with this one"))

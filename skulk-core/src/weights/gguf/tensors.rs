@@ -56,7 +56,14 @@ impl TensorEntry {
         }
         // The file lists the innermost dimension first.
         shape.reverse();
-        let elements = elements(cursor.u32("tensor type")?).map_err(|found| {
+        // What is called a weight is computed with.
+        let is_weight = name.ends_with(".weight") || name.ends_with(".bias");
+        let number = cursor.u32("tensor type")?;
+        let found = elements(number).and_then(|found| match found {
+            Elements::Integers(label, _) if is_weight => Err(format!("{label} (type {number})")),
+            found => Ok(found),
+        });
+        let elements = found.map_err(|found| {
             Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected a tensor type that skulk reads, found {found}"),

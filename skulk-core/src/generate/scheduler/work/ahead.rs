@@ -127,6 +127,7 @@ impl Worker {
             let Some(seq) = self.fork_part(part) else { continue };
             self.forks.push(Fork { at: part.at, segment: 0, seq });
             step.drafted += FORKED;
+            step.own &= part.other.tree.is_none();
             given += chance;
             of_all -= usize::from(part.of_all);
         }
