@@ -1641,8 +1641,8 @@ export interface LoadOptions {
    * The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead (MTP)
    * in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of the last
    * stage, with its options, a budget among them; keys and values of its own, which an assistant has none of, are for
-   * as many sessions, beside `kv_memory`. A plan that counts one needs one here, which takes no more memory; what no
-   * plan counts comes on top.
+   * as many sessions, beside `kv_memory`. A plan that counts one needs one here, whose weights, keys and values take no
+   * more memory; what no plan counts comes on top.
    */
   draftModel?: string | null;
   /**

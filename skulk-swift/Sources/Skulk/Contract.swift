@@ -2856,8 +2856,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
     /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of
     /// the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none
-    /// of, are for as many sessions, beside `kv_memory`. A plan that counts one needs one here, which takes no more
-    /// memory; what no plan counts comes on top.
+    /// of, are for as many sessions, beside `kv_memory`. A plan that counts one needs one here, whose weights, keys and
+    /// values take no more memory; what no plan counts comes on top.
     public var draftModel: String?
     /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and
     /// of that layer's keys and values for as many sessions: by default it drafts as it was planned, and without a plan
