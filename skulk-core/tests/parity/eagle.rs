@@ -71,12 +71,12 @@ fn follow(beside: &Path, example: &Value, cuts: Vec<usize>) -> Followed {
     let first = example["first_t"].as_u64().unwrap() as usize;
     let told = ["draft1", "draft2"].map(|name| ids(&example[name]));
     let (mut known, mut drafts) = (0, Vec::new());
-    for at in 0..told[0].len() - 1 {
+    for (at, (first_told, second_told)) in told[0].iter().zip(&told[1]).enumerate().take(told[0].len() - 1) {
         let end = first + at + 1;
         let hidden: Vec<f32> = (known..end).flat_map(row).flatten().copied().collect();
         let one = draft(&*head, known, &text[known + 1..end + 1], &hidden);
-        let two = draft(&*head, end, &[told[0][at]], &one.1);
-        let three = draft(&*head, end + 1, &[told[1][at]], &two.1);
+        let two = draft(&*head, end, &[*first_told], &one.1);
+        let three = draft(&*head, end + 1, &[*second_told], &two.1);
         drafts.push([one, two, three]);
         known = end;
     }
