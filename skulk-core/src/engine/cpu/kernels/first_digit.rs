@@ -19,7 +19,7 @@ use crate::engine::Precision;
 use crate::weights::DType;
 
 /// Activation rows from which on arithmetic is what products cost.
-const FEWEST: usize = 2;
+const FEWEST: usize = 4;
 /// Of more rows that are wanted, too many others can be among them.
 const MOST_WANTED: usize = 64;
 /// Rows that a thread notes for an activation row; with more to compute nothing would be gained. Most have some hundred, and
