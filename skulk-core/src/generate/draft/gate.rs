@@ -199,7 +199,9 @@ impl Gate {
     /// Whether a step with drafts, which is to give so many tokens, makes more a second with so many further rows that give
     /// this much of a token.
     pub(in crate::generate) fn gains(&self, step: Step, tokens: f64, (rows, more): (usize, f64)) -> bool {
-        let time = |rows| Some(self.times.of(rows).filter(|_| rows <= ROWS)? + step.drafting);
+        // Of more rows than ever were it is not known what they take.
+        let known = |rows: &usize| *rows <= self.times.most();
+        let time = |rows| Some(self.times.of(Some(rows).filter(known)?)? + step.drafting);
         let [without, with] = [step.rows(), step.rows() + rows].map(time);
         without.zip(with).is_some_and(|(without, with)| (tokens + more) * without > tokens * with)
     }
