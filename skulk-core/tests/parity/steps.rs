@@ -62,6 +62,39 @@ fn segments_get_what_they_want_in_one_step() {
     }
 }
 
+/// Of a shortlist the largest logits are among those of all, with their tokens; what is none is refused.
+#[test]
+fn the_largest_of_a_shortlist_are_found() {
+    for (path, tokens, kv) in models() {
+        let stages = Stages::load(&path, &Setup { kv, ..Setup::default() }).unwrap();
+        let expected = alone(&stages, 0, &tokens[..5]);
+        let vocab = expected[4].len() as u32;
+        let segments = [Segment::new(stages.open(1), 0, 5).want_last(Logits::Top(3))];
+        let mut reply = Reply::new();
+        let mut step = |shortlist: &[std::ops::Range<u32>]| {
+            let batch = Batch::new(&segments, &tokens[..5]).shortlist(shortlist);
+            stages.shards[0].forward(&batch, &mut reply, &StepCx::new(&CancelToken::new()))?;
+            let found = reply.logits(0);
+            Ok::<_, skulk::Error>((bits(found.row(0).unwrap()), found.row_ids(0).unwrap().to_vec()))
+        };
+        let only = |range: std::ops::Range<u32>| vec![range];
+        for shortlist in [vec![], only(0..vocab), vec![3..20, 40..41, vocab - 9..vocab]] {
+            let (logits, ids) = step(&shortlist).unwrap();
+            let own: Vec<_> = ids.iter().map(|id| expected[4][id.0 as usize]).collect();
+            assert!(same(&stages, kv, &logits, &own), "{}", path.display());
+            // None on the list is larger than those found.
+            let least = f32::from_bits(logits[2]);
+            let larger = |id: &u32| f32::from_bits(expected[4][*id as usize]) > least + 1e-3 * least.abs();
+            let all = if shortlist.is_empty() { only(0..vocab) } else { shortlist };
+            let missed = all.into_iter().flatten().filter(larger).find(|id| !ids.contains(&TokenId(*id)));
+            assert_eq!(missed, None, "{}", path.display());
+        }
+        for wrong in [only(5..5), vec![7..9, 8..10], only(0..vocab + 1), vec![20..30, 3..4]] {
+            assert_eq!(step(&wrong).unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong:?}");
+        }
+    }
+}
+
 #[test]
 fn taps_are_what_stages_hand_over() {
     for (path, tokens, kv) in models() {

@@ -28,6 +28,8 @@ const SPENT: f64 = 20.0;
 const WON: f64 = 40.0;
 /// Times of what is known that a step takes, beyond which it is none like others.
 const ODD: f64 = 3.0;
+/// Times of what is expected of so many rows, beyond which their first step may have waited for what only such steps need.
+const WAITED: f64 = 1.5;
 /// Steps without drafts that are measured before any is drafted: the first may wait for weights.
 const SURE: u8 = 2;
 /// How much of a known time the next one changes.
@@ -134,6 +136,16 @@ impl Times {
         *known = if settled { *known + WEIGHT * (taken - *known) } else { taken };
     }
 
+    /// Whether this first step of so many rows took longer than those known let expect: the second one tells.
+    fn has_waited(&mut self, rows: usize, taken: f64) -> bool {
+        let is_first = self.seen.get(rows) == Some(&0);
+        let waited = is_first && self.of(rows).is_some_and(|expected| taken > WAITED * expected);
+        if waited {
+            self.seen[rows] = 1;
+        }
+        waited
+    }
+
     /// The most rows of a step so far.
     fn most(&self) -> usize {
         (1..=ROWS).rev().find(|at| self.seconds[*at] > 0.0).unwrap_or(0)
@@ -199,11 +211,11 @@ impl Gate {
     /// Whether a step with drafts, which is to give so many tokens, makes more a second with so many further rows that give
     /// this much of a token.
     pub(in crate::generate) fn gains(&self, step: Step, tokens: f64, (rows, more): (usize, f64)) -> bool {
+        let all = step.rows() + rows;
+        let time = |rows| Some(self.times.of(rows)? + step.drafting);
         // Of more rows than ever were it is not known what they take.
-        let known = |rows: &usize| *rows <= self.times.most();
-        let time = |rows| Some(self.times.of(Some(rows).filter(known)?)? + step.drafting);
-        let [without, with] = [step.rows(), step.rows() + rows].map(time);
-        without.zip(with).is_some_and(|(without, with)| (tokens + more) * without > tokens * with)
+        let times = time(step.rows()).zip(time(all)).filter(|_| all <= self.times.most());
+        times.is_some_and(|(without, with)| (tokens + more) * without > tokens * with)
     }
 
     /// Tokens a second of a session alone, with as many rows of these chances as make the most.
@@ -283,7 +295,7 @@ impl Gate {
         let (known, taken) = (self.times.seconds[rows], all - drafting);
         let (odd, before) = (known > 0.0 && taken > ODD * known, self.odd);
         self.odd = odd;
-        if odd && !before {
+        if odd && !before || self.times.has_waited(rows, taken) {
             return;
         }
         if !(step.is_plain() && drafting == 0.0)
@@ -389,6 +401,8 @@ impl Acceptance {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -464,6 +478,23 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    /// The first step of four rows waits for what only such steps need, as long as eight others take.
+    #[test]
+    fn first_steps_of_so_many_rows_mislead_nobody() {
+        for (chance, draft) in [(0.75, 7e-4), (0.9, 0.0), (0.3, 0.0)] {
+            let speed = |fixed| {
+                let first = Cell::new(true);
+                let time = |rows: usize| {
+                    let waits = if rows >= 4 && first.replace(false) { 8e-2 } else { 0.0 };
+                    1e-2 * (1.0 + 0.08 * (rows - 1) as f64) + waits
+                };
+                speed(chance, &time, (false, draft), fixed, 0.1, &|_| 1.0)
+            };
+            let (own, best) = (speed(None), (0..=MOST).map(|depth| speed(Some(depth))).fold(0.0, f64::max));
+            assert!(own >= 0.95 * best, "{chance}: {} of the best", own / best);
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! An output head of 151,936 tokens is most of what a draft reads. Byte-pair vocabularies number tokens as they were merged,
 //! the commonest pairs first: in Qwen's, Llama's and DeepSeek's the first 32,768 are 92 to 95 % of English texts and of code,
-//! 60 % of Chinese ones. With those that a text had before, they are 97 to 99 %, and 90 to 97 %. What is left out is
-//! drafted wrongly, and no text changes by that.
+//! 60 % of Chinese ones; in Gemma's, whose letters come last, 65 to 70 %. With those that a text had before, they are 96 to 99 %
+//! of English texts and of code, and 89 to 99 % of others. What is left out is drafted wrongly, and no text changes by that.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -102,12 +102,7 @@ pub(in crate::generate) struct Drafted<'a> {
 impl Drafted<'_> {
     /// How many of them were computed.
     pub(in crate::generate) fn len(&self) -> usize {
-        self.tokens.len() + usize::from(self.other_segment().is_some())
-    }
-
-    /// The segment of the other guess.
-    fn other_segment(&self) -> Option<usize> {
-        self.other.and_then(|(_, segment)| segment)
+        self.tokens.len() + usize::from(self.other.is_some_and(|(_, segment)| segment.is_some()))
     }
 
     /// How many of these tokens were computed: the first ones of what was drafted, or the other guess.

@@ -462,7 +462,7 @@ impl Worker {
             // One of them was cancelled, or the model is dropped: the others come again.
             Err(_) if self.is_cancelled(chosen) => self.rewind(chosen),
             Err(error) => match chosen {
-                [part] => self.fail(part.at, error),
+                [part] if self.forks.is_empty() => self.fail(part.at, error),
                 _ => {
                     self.close_forks();
                     chosen.chunks(1).for_each(|one| self.compute(one));

@@ -43,10 +43,10 @@ impl Worker {
             let border = PAGE_TOKENS - (state.held.len() + part.rows) % PAGE_TOKENS;
             let most = if recurrent { most.min(border) } else { most };
             let proposal = job.ask.draft(&state.history, most);
-            let Proposal { other: token, otherwise: chances, tree, .. } = proposal;
-            part.other =
-                Other { token, chances: chances.map(|chance| chance * (1.0 - proposal.chance)), tree };
-            part.other.chances[1] = chances[1] * (1.0 - proposal.model.unwrap_or_default());
+            let Proposal { other: token, otherwise: [text, model], tree, .. } = proposal;
+            let chances =
+                [text * (1.0 - proposal.chance), model * (1.0 - proposal.model.unwrap_or_default())];
+            part.other = Other { token, chances, tree };
             let first = self.drafts.len();
             self.drafts.extend_from_slice(proposal.tokens);
             part.drafted = first..first;
