@@ -1,9 +1,9 @@
 //! What do tokens ahead gain? The same texts with them and without, taking turns.
 //!
 //! `cargo run --release -p skulk-bench --bin ahead -- --model FILE --prompts FILE` prints one JSON object: by class of
-//! prompts the medians of how many times as many tokens a second are decoded ahead (`gain`), of tokens a second without
-//! (`plain`), the share of drafted tokens that were right (`accepted`), and the same of `--sessions` at once. Texts that
-//! differ are an error.
+//! prompts the medians of how many times as many tokens a second are decoded ahead until the last text is there (`gain`), of
+//! how many times sooner a text is there on average (`sooner`), of tokens a second without (`plain`), the share of drafted
+//! tokens that were right (`accepted`), and the same of `--sessions` at once. Texts that differ are an error.
 //!
 //! `--draft-model FILE` lets a smaller model draft, too; `--link MILLISECONDS` cuts the model into two stages with a link
 //! between them that takes so long each way. `--head-accepts SHARE` lets the checkpoint's head for tokens ahead draft alone,
@@ -22,7 +22,10 @@ use std::time::Instant;
 use clap::Parser;
 use engine::{Staged, Told};
 use serde_json::{Map, Value, json};
-use skulk::{EngineOptions, GenerateOptions, LoadOptions, Memory, Model, Sampling, Speculate, TokenId};
+use skulk::{
+    EngineOptions, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model, Sampling, Speculate,
+    TokenId,
+};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -79,6 +82,8 @@ type Said<'a> = (&'a Told, &'a [Vec<TokenId>]);
 struct Taken {
     texts: Vec<Vec<TokenId>>,
     seconds: f64,
+    /// Seconds until each text had its end, in sum.
+    waited: f64,
     drafted: usize,
     accepted: usize,
 }
@@ -156,7 +161,8 @@ fn compared(
     };
     let head = told.map(|told| (told, &*texts));
     let ahead = if told.is_some() { Speculate::DraftModel } else { Speculate::Auto };
-    let (mut gains, mut plain, mut drafted, mut accepted) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut gains, mut sooner, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut drafted, mut accepted) = (0, 0);
     for round in 0..args.rounds {
         // Who goes first alternates.
         let mut ways = [Speculate::Off, ahead].map(|way| (way, None));
@@ -173,12 +179,14 @@ fn compared(
         }
         let tokens: usize = without.texts.iter().map(|text| text.len() - 1).sum();
         gains.push(without.seconds / ahead.seconds);
+        sooner.push(without.waited / ahead.waited);
         plain.push(tokens as f64 / without.seconds);
         drafted += ahead.drafted;
         accepted += ahead.accepted;
     }
     let share = if drafted > 0 { accepted as f64 / drafted as f64 } else { 0.0 };
-    Ok(json!({ "gain": median(gains), "plain": median(plain), "drafted": drafted, "accepted": share }))
+    let (gain, sooner, plain) = (median(gains), median(sooner), median(plain));
+    Ok(json!({ "gain": gain, "sooner": sooner, "plain": plain, "drafted": drafted, "accepted": share }))
 }
 
 /// Decodes the prompts, so many at once. Time counts from the first token of all on.
@@ -189,7 +197,7 @@ fn decode(
     sessions: usize,
     (way, head): (Speculate, Option<Said<'_>>),
 ) -> Result<Taken, AnyError> {
-    let mut taken = Taken { texts: Vec::new(), seconds: 0.0, drafted: 0, accepted: 0 };
+    let mut taken = Taken { texts: Vec::new(), seconds: 0.0, waited: 0.0, drafted: 0, accepted: 0 };
     let at_once: Vec<_> = prompts.iter().cycle().take(prompts.len().next_multiple_of(sessions)).collect();
     for (number, group) in at_once.chunks(sessions).enumerate() {
         if let Some((told, texts)) = head {
@@ -211,18 +219,28 @@ fn decode(
             text.extend(event.token.map(|token| token.id));
         }
         let began = Instant::now();
-        let mut open = running.len();
-        while open > 0 {
-            open = 0;
-            for (generation, text) in running.iter_mut().zip(&mut texts) {
-                let Some(event) = generation.next().transpose()? else { continue };
-                open += 1;
-                text.extend(event.token.map(|token| token.id));
-                if let Some(finish) = event.finish {
-                    taken.drafted += finish.timings.drafted_tokens;
-                    taken.accepted += finish.timings.accepted_tokens;
+        // Each has a reader of its own: none waits for the events of another.
+        let read =
+            |generation: Generation, text: &mut Vec<TokenId>| -> skulk::Result<(Option<Finish>, f64)> {
+                let mut finish = None;
+                for event in generation {
+                    let event = event?;
+                    text.extend(event.token.map(|token| token.id));
+                    finish = event.finish.or(finish);
                 }
-            }
+                Ok((finish, began.elapsed().as_secs_f64()))
+            };
+        let ends: Vec<_> = std::thread::scope(|scope| {
+            let start = |(generation, text)| scope.spawn(move || read(generation, text));
+            let readers: Vec<_> = running.into_iter().zip(&mut texts).map(start).collect();
+            readers.into_iter().map(|reader| reader.join()).collect()
+        });
+        for end in ends {
+            let (finish, seconds) = end.map_err(|_| "a reader panicked")??;
+            let finish = finish.ok_or("a text has no end")?;
+            taken.drafted += finish.timings.drafted_tokens;
+            taken.accepted += finish.timings.accepted_tokens;
+            taken.waited += seconds;
         }
         taken.seconds += began.elapsed().as_secs_f64();
         taken.texts.append(&mut texts);

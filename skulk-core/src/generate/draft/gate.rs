@@ -1,9 +1,13 @@
 //! How many tokens ahead pay? Those that make the most tokens a second, by times and acceptances as they were measured.
 //!
 //! A step computes one row for each session that decodes, which gives a token, and rows of drafted tokens behind it. The
-//! j-th drafted row gives one more token with the probability that all drafts up to it are accepted. With `n` sessions
-//! and `m` drafted rows that are accepted with probabilities `p`, the largest of all first, a step gives
-//! `(n + Σ p) / T(n + m)` tokens a second, `T` being the time of a step of so many rows. The `m` with the largest is taken.
+//! j-th drafted row gives one more token with the probability `pⱼ` that all drafts up to it are accepted. So a session
+//! alone has `(1 + Σ p) / T(1 + m)` tokens a second with `m` drafted rows, `T` being the time of a step of so many rows. The
+//! `m` with the most is taken.
+//!
+//! All sessions of a step wait for it, those without drafts, too. Of `n` together, `T(n + m) · Σ 1 / (1 + Σ p) / n` is how
+//! long one waits for a token on average: the rows that take most of it come first, and as many are taken as make it the
+//! shortest. The most tokens of all together could be those of one session for which all others wait.
 //!
 //! Where a second model drafts, each of its steps takes time, too: a row costs its share of that, and `T(n + m)` is what is
 //! left of a step.
@@ -74,6 +78,8 @@ impl Step {
 pub(in crate::generate) struct Chance {
     /// That it is right.
     pub(in crate::generate) right: f64,
+    /// By how much of a step its session waits less for a token.
+    pub(in crate::generate) sooner: f64,
     /// Rows that are computed again for it, on average.
     again: f64,
     /// Seconds that drafting it takes.
@@ -88,12 +94,19 @@ impl Chance {
         states: bool,
         drafting: f64,
     ) -> impl Iterator<Item = Self> + Clone {
-        (1..).map(move |depth: i32| {
+        (1..).scan(1.0, move |tokens, depth: i32| {
             let (own, before) = (right.powi(depth), right.powi(depth - 1));
             let again = if states { f64::from(depth - 1) * (before - own) } else { 0.0 };
-            Self { right: own, again, drafting }
+            let sooner = sooner(*tokens, own);
+            *tokens += own;
+            Some(Self { right: own, sooner, again, drafting })
         })
     }
+}
+
+/// By how much of a step a session waits less for a token, of which a step gives it so many, if it gives so many more.
+pub(in crate::generate) fn sooner(tokens: f64, more: f64) -> f64 {
+    tokens.recip() - (tokens + more).recip()
 }
 
 /// How long steps take.
@@ -174,32 +187,34 @@ struct Account {
     spent: f64,
 }
 
-/// Rows that make the most tokens a second.
+/// Rows with which sessions wait the least for tokens.
 struct Best {
     rows: usize,
+    /// Tokens a second of a session that waits as long as they do on average.
     rate: f64,
     /// Of so many that may be.
     of: usize,
 }
 
 impl Gate {
-    /// Of rows with these chances, the largest first, as many as make the most tokens a second; `None` while it is not known
-    /// what steps take.
+    /// Of rows with these chances, those that make tokens come soonest first, as many as make it the soonest; `None` while it
+    /// is not known what steps take.
     fn best(&self, step: Step, chances: impl Iterator<Item = Chance>) -> Option<Best> {
         let Step { sessions, again, .. } = step;
         let (plain, certain) = (self.times.of(sessions)?, sessions + again);
-        let mut best = Best { rows: 0, rate: sessions as f64 / self.times.of(certain)?, of: 0 };
-        let (mut tokens, mut later, mut drafting) = (sessions as f64, 0.0, 0.0);
+        let mut best = Best { rows: 0, rate: 1.0 / self.times.of(certain)?, of: 0 };
+        // Steps that all wait for a token, in sum.
+        let (mut steps, mut later, mut drafting) = (sessions as f64, 0.0, 0.0);
         // By no more than twice as many as ever were: what those take is known.
         let room = (2 * self.times.most()).min(ROWS).saturating_sub(certain);
         for (at, chance) in chances.enumerate().take(room) {
-            (tokens, later, drafting) =
-                (tokens + chance.right, later + chance.again, drafting + chance.drafting);
+            (steps, later, drafting) =
+                (steps - chance.sooner, later + chance.again, drafting + chance.drafting);
             best.of = at + 1;
             let rows = certain + best.of;
             let rate = self.times.of(rows).map_or(0.0, |time| {
                 let row = (time - plain).max(0.0) / (rows - sessions) as f64;
-                tokens / (time + later * row + drafting)
+                sessions as f64 / (steps * (time + later * row + drafting))
             });
             if rate > best.rate {
                 (best.rows, best.rate) = (best.of, rate);
@@ -208,14 +223,14 @@ impl Gate {
         Some(best)
     }
 
-    /// Whether a step with drafts, which is to give so many tokens, makes more a second with so many further rows that give
-    /// this much of a token.
-    pub(in crate::generate) fn gains(&self, step: Step, tokens: f64, (rows, more): (usize, f64)) -> bool {
+    /// Whether sessions that wait so many steps for a token in sum, in a step with drafts, get them sooner with so many
+    /// further rows, with which they wait so much less.
+    pub(in crate::generate) fn gains(&self, step: Step, steps: f64, (rows, sooner): (usize, f64)) -> bool {
         let all = step.rows() + rows;
         let time = |rows| Some(self.times.of(rows)? + step.drafting);
         // Of more rows than ever were it is not known what they take.
         let times = time(step.rows()).zip(time(all)).filter(|_| all <= self.times.most());
-        times.is_some_and(|(without, with)| (tokens + more) * without > tokens * with)
+        times.is_some_and(|(without, with)| (steps - sooner) * with < steps * without)
     }
 
     /// Tokens a second of a session alone, with as many rows of these chances as make the most.
@@ -230,7 +245,7 @@ impl Gate {
         self.best(step, chances).is_none_or(|best| best.rows > 0)
     }
 
-    /// How many rows to draft in a step, of rows with these chances, the largest first.
+    /// How many rows to draft in a step, of rows with these chances, those that make tokens come soonest first.
     pub(in crate::generate) fn rows(&mut self, step: Step, chances: impl Iterator<Item = Chance>) -> usize {
         if self.times.seen.get(step.sessions).is_some_and(|seen| *seen < SURE) {
             return 0;
@@ -503,16 +518,41 @@ mod tests {
     fn rows_of_other_guesses_pay_or_not() {
         let mut gate = Gate::default();
         let step = |drafted| Step { sessions: 1, drafted, own: true, ..Step::default() };
-        assert!(!gate.gains(step(2), 2.0, (2, 1.0)), "nothing is known");
+        assert!(!gate.gains(step(2), 0.5, (2, 0.4)), "nothing is known");
         for drafted in [0, 0, 2, 4] {
             let taken = 10.0 * (1.0 + 0.1 * drafted as f64);
             gate.note(step(drafted), 1, Duration::from_secs_f64(taken * 1e-3));
         }
-        // Two rows more take a sixth of a step of three.
-        assert!(gate.gains(step(2), 2.0, (2, 0.34)) && !gate.gains(step(2), 2.0, (2, 0.33)));
+        // Two rows more take a sixth of a step of three, which gives two tokens.
+        let gains = |step, more| gate.gains(step, 0.5, (2, sooner(2.0, more)));
+        assert!(gains(step(2), 0.34) && !gains(step(2), 0.33));
         let slow = Step { drafting: 0.012, ..step(2) };
-        assert!(gate.gains(slow, 2.0, (2, 0.17)) && !gate.gains(slow, 2.0, (2, 0.16)));
-        assert!(!gate.gains(step(ROWS - 2), 1.0, (2, 9.0)), "of more rows nothing is known");
+        assert!(gains(slow, 0.17) && !gains(slow, 0.16));
+        assert!(!gate.gains(step(ROWS - 2), 1.0, (2, 0.9)), "of more rows nothing is known");
+    }
+
+    /// All wait for a step with drafts, those who gain nothing by it, too.
+    #[test]
+    fn one_session_does_not_hold_up_the_others() {
+        let gate = |more: f64| {
+            let mut gate = Gate::default();
+            for (drafted, taken) in [(0, 1.0), (4, 1.0 + more), (8, 1.0 + more), (12, 2.0)] {
+                let step = Step { sessions: 4, drafted, own: true, ..Step::default() };
+                (0..2).for_each(|_| gate.note(step, 4 + drafted, Duration::from_secs_f64(taken * 1e-2)));
+            }
+            gate
+        };
+        let rows = |more: f64, who: usize| {
+            let mut chances: Vec<_> =
+                (0..who).flat_map(|_| Chance::chain(0.95, false, 0.0).take(MOST)).collect();
+            chances.sort_by(|a, b| b.sooner.total_cmp(&a.sooner));
+            let step = Step { sessions: 4, own: true, ..Step::default() };
+            gate(more).rows(step, chances.into_iter())
+        };
+        // Steps that take a third longer: of four sessions, one that has seven times as many tokens holds up the others.
+        assert_eq!([rows(0.35, 1), rows(0.05, 1)], [0, 8]);
+        // Each of several has as many rows as the others.
+        assert_eq!([rows(0.35, 2), rows(0.35, 4)], [8, 8]);
     }
 
     /// A model that does not pay keeps no text from drafting, nor itself for ever.

@@ -12,7 +12,7 @@ mod second;
 mod shortlist;
 
 use gate::{Acceptance, FIRST_OF_MODEL, Source, Times};
-pub(super) use gate::{Chance, Gate, Step};
+pub(super) use gate::{Chance, Gate, Step, sooner};
 pub(super) use load::{Drafting, Loaded};
 use ngrams::Ngrams;
 pub(super) use second::{Beside, Draft, Second};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Fork, Other, Part, Running, Worker};
 use crate::engine::{Logits, PAGE_TOKENS};
 use crate::error::{Error, ErrorKind, Result};
-use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Proposal, Step};
+use crate::generate::draft::{Beside, Chance, Draft, MOST, MOST_OF_ALL, Proposal, Step, sooner};
 use crate::ids::SeqId;
 
 /// Rows of another guess: that of the token before it, and its own.
@@ -82,7 +82,7 @@ impl Worker {
             }
         }
         // Which of a session's own comes first is all the same: they are taken from its first one on.
-        self.chances.sort_unstable_by(|(a, _), (b, _)| b.right.total_cmp(&a.right));
+        self.chances.sort_unstable_by(|(a, _), (b, _)| b.sooner.total_cmp(&a.sooner));
         self.chances.retain(|(_, number)| {
             let (counts, left) = (parts[*number].of_all, of_all > 0);
             of_all -= usize::from(counts && left);
@@ -106,19 +106,22 @@ impl Worker {
             step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
         }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
-        let given =
-            sessions as f64 + self.chances[..rows].iter().map(|(chance, _)| chance.right).sum::<f64>();
-        self.fork_parts(parts, &mut step, given, of_all);
+        self.fork_parts(parts, &mut step, rows, of_all);
         (step, beside)
     }
 
-    /// Copies the sequences of parts whose other guesses are to be computed, in a step that is to give so many tokens. Of all
-    /// logits, so many rows more may be wanted.
-    fn fork_parts(&mut self, parts: &[Part], step: &mut Step, mut given: f64, mut of_all: usize) {
+    /// Copies the sequences of parts whose other guesses are to be computed, in a step that has the first `rows` of all
+    /// chances. Of all logits, so many rows more may be wanted.
+    fn fork_parts(&mut self, parts: &[Part], step: &mut Step, rows: usize, mut of_all: usize) {
         let may = self.gate.may_draft(step.sessions, step.by_model);
-        for part in parts.iter().filter(|part| part.rows == 1 && !part.drafted.is_empty()) {
-            let chance = part.other.chances[usize::from(part.by_model)];
-            let pays = |step: &Step| may && self.gate.gains(*step, given, (FORKED, chance));
+        let mut steps =
+            step.sessions as f64 - self.chances[..rows].iter().map(|(chance, _)| chance.sooner).sum::<f64>();
+        let drafted = |(_, part): &(usize, &Part)| part.rows == 1 && !part.drafted.is_empty();
+        for (number, part) in parts.iter().enumerate().filter(drafted) {
+            let own = self.chances[..rows].iter().filter(|(_, of)| *of == number);
+            let tokens = 1.0 + own.map(|(chance, _)| chance.right).sum::<f64>();
+            let sooner = sooner(tokens, part.other.chances[usize::from(part.by_model)]);
+            let pays = |step: &Step| may && self.gate.gains(*step, steps, (FORKED, sooner));
             let wanted = part.other.tree.unwrap_or_else(|| step.own && pays(step));
             let room = step.rows() + FORKED <= self.limits.rows && (!part.of_all || of_all > 0);
             if !wanted || !room || self.limits.recurrent || part.other.token.is_none() {
@@ -128,7 +131,7 @@ impl Worker {
             self.forks.push(Fork { at: part.at, segment: 0, seq });
             step.drafted += FORKED;
             step.own &= part.other.tree.is_none();
-            given += chance;
+            steps -= sooner;
             of_all -= usize::from(part.of_all);
         }
     }
