@@ -36,6 +36,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
 
     const SIGNED: bool = false;
     const ROWS: usize = 12;
+    const TOGETHER: usize = 4;
     const FEW: bool = true;
     const WIDENED: bool = !BF16;
     const SUMS: usize = 16;

@@ -106,6 +106,11 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
         2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
         3 if S::FEW => multiply_rows::<S, F, EXACT, N, 3>(product, tiles),
         4 if S::FEW => multiply_rows::<S, F, EXACT, N, 4>(product, tiles),
+        // Two digits of so many rows have no room in registers.
+        5 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 5>(product, tiles),
+        6 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 6>(product, tiles),
+        7 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 7>(product, tiles),
+        8 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 8>(product, tiles),
         _ => multiply_rows::<S, F, EXACT, N, 0>(product, tiles),
     }
 }
@@ -138,11 +143,11 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
                     let weights = S::weights::<EXACT>(columns::<S, F>(&raw, j), F::BITS);
                     let own = Block { weights, scale, min };
                     let mut place = Place { x: &product.x, at: block + j, distance: product.x_blocks };
-                    let mut row = 0;
                     if ROWS > 0 {
                         add_block::<S, F, EXACT, ROWS>(&own, place, &mut *sums.as_mut_ptr().cast());
-                        row = ROWS;
+                        continue;
                     }
+                    let mut row = 0;
                     while N > 1 && row + N <= rows {
                         add_block::<S, F, EXACT, N>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
                         place.at += N * place.distance;
