@@ -11,7 +11,7 @@ use clap::Parser;
 use serde_json::json;
 use skulk::{
     ByteSize, EngineOptions, Error, Event, Finish, GenerateOptions, Generation, LoadOptions, Memory, Model,
-    Placement, Precision, Prompt, Sampling, TokenId,
+    Placement, Precision, Prompt, Sampling, Speculate, TokenId,
 };
 
 /// Generates text with a model split into stages in this process.
@@ -38,6 +38,9 @@ struct Args {
     /// Seed of the random draw.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Tokens ahead: where they pay (auto), of texts alone (ngram), or none (off); the text is the same.
+    #[arg(long, default_value_t)]
+    speculate: Speculate,
     /// Threads to compute with; all cores unless given.
     #[arg(long)]
     threads: Option<usize>,
@@ -103,7 +106,8 @@ fn run(args: &Args) -> Result<(), Error> {
     let options = GenerateOptions::default()
         .max_tokens(args.max_tokens)
         .sampling(Sampling::default().temperature(args.temperature).seed(args.seed))
-        .ignore_eos(args.ignore_eos);
+        .ignore_eos(args.ignore_eos)
+        .speculate(args.speculate);
     let generation = model.generate(prompt, options)?;
     if args.json { stream_json(generation) } else { stream_text(args, generation) }
 }

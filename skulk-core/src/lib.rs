@@ -76,6 +76,7 @@ pub mod tokenizer;
 pub mod vindex;
 pub mod weights;
 mod wire;
+mod workers;
 
 pub use bytes::ByteSize;
 pub use cancel::{CancelToken, OnCancel};

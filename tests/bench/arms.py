@@ -51,7 +51,7 @@ class Skulk(Generator):
         self.binary = built("skulk-examples", "--example=generate")
 
     def command(self, run):
-        return [self.binary, "--json", "--ignore-eos", "--stages=1", *self.options, *common_options(run)]
+        return [self.binary, "--json", "--ignore-eos", "--stages=1", "--speculate=off", *self.options, *common_options(run)]
 
 
 class LlamaCpp(Generator):

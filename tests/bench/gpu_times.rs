@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skulk::{CancelToken, Engine, GenerateOptions, LoadOptions, Model};
+use skulk::{CancelToken, Engine, GenerateOptions, LoadOptions, Model, Speculate};
 
 use crate::gpu_model::Shape;
 use crate::gpu_report::digits;
@@ -116,7 +116,7 @@ impl Arm {
     fn run(&self, tokens: usize, decoded: usize, seed: u64) -> Result<[f64; 2], AnyError> {
         // The first token belongs to the prompt.
         let options = GenerateOptions::default().max_tokens(decoded + 1).ignore_eos(true);
-        let options = options.cancel(self.cancel.clone());
+        let options = options.speculate(Speculate::Off).cancel(self.cancel.clone());
         let output = self.model.generate(self.shape.prompt(tokens, seed), options)?.output()?;
         let timings = output.finish.timings;
         Ok([timings.prefill_tokens_per_second, timings.decode_tokens_per_second])

@@ -14,7 +14,8 @@ use std::time::Instant;
 use clap::Parser;
 use serde_json::{Map, Value, json};
 use skulk::{
-    CancelToken, EngineOptions, GenerateOptions, KvType, KvTypes, LoadOptions, Memory, Model, TokenId,
+    CancelToken, EngineOptions, GenerateOptions, KvType, KvTypes, LoadOptions, Memory, Model, Speculate,
+    TokenId,
 };
 
 type AnyError = Box<dyn std::error::Error>;
@@ -138,7 +139,7 @@ fn surprise(model: &Model, window: &[TokenId], threads: usize) -> Result<f64, An
 
 /// Tokens a second behind a prompt, from the second one on.
 fn decode(model: &Model, prompt: &[TokenId], tokens: usize) -> Result<f64, AnyError> {
-    let options = GenerateOptions::default().max_tokens(tokens).ignore_eos(true);
+    let options = GenerateOptions::default().max_tokens(tokens).ignore_eos(true).speculate(Speculate::Off);
     let mut generation = model.generate(prompt.to_vec(), options)?;
     generation.next().transpose()?;
     let began = Instant::now();

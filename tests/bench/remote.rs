@@ -25,7 +25,7 @@ use skulk::remote::wire::WireType;
 use skulk::remote::{Address, ConnectOptions, RemoteFfn};
 use skulk::{
     ByteSize, CancelToken, EngineOptions, GenerateOptions, LayerIdx, LoadOptions, Model, ServeOptions,
-    TokenId, open_checkpoint,
+    Speculate, TokenId, open_checkpoint,
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -175,7 +175,8 @@ fn decode(args: &Args, servers: &[Server]) -> Result<Value, AnyError> {
     let apart = Model::open(&args.model, &servers.iter().fold(options, at).connect(connect))?;
     let speed = |model: &Model, sessions: usize| -> Result<f64, AnyError> {
         let prompts = (0..sessions).map(|at| vec![TokenId(5 + at as u32), TokenId(9), TokenId(11)]);
-        let options = GenerateOptions::default().max_tokens(args.tokens).ignore_eos(true);
+        let options =
+            GenerateOptions::default().max_tokens(args.tokens).ignore_eos(true).speculate(Speculate::Off);
         let began = Instant::now();
         for output in model.generate_batch(prompts, &options) {
             output?;

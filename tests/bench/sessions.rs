@@ -17,7 +17,7 @@ use skulk::arch::ArchSpec;
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::{
     Batch, CancelToken, EngineOptions, GenerateOptions, KvType, LoadOptions, Memory, Model, SeqId, Shard,
-    TokenId,
+    Speculate, TokenId,
 };
 
 type AnyError = Box<dyn std::error::Error>;
@@ -105,7 +105,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Tokens a second of so many sessions together, behind the first token of the last one.
 fn together(model: &Model, sessions: usize, tokens: usize) -> Result<f64, AnyError> {
-    let options = GenerateOptions::default().max_tokens(tokens).ignore_eos(true);
+    let options = GenerateOptions::default().max_tokens(tokens).ignore_eos(true).speculate(Speculate::Off);
     // Other tokens in each: they share no pages.
     let start = |session: usize| {
         let first = 1000 + u32::try_from(session * 100).unwrap_or(0);

@@ -22,14 +22,17 @@ use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
 use crate::error::Result;
+use crate::workers::share_out;
 
+/// Tokens whose merges a thread finds at a time, and those of the last one's score.
+const PIECE: usize = if cfg!(test) { 64 } else { 4096 };
 /// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and joining a token takes quadratic
 /// time.
 const LONGEST: usize = 256;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab, &duplicates);
+    let merges = merges(parts, &vocab, &duplicates)?;
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
     let bytes = (0..=u8::MAX).all(|byte| vocab.contains_key(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
@@ -64,7 +67,7 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
 }
 
 /// The ways to join two tokens to a third, as ranked merges.
-fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Merges {
+fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Result<Merges> {
     let score = |id: u32| parts.scores.get(id as usize).copied().unwrap_or(0.0);
     let tokens = (0_u32..).zip(&parts.tokens);
     let mut ranked: Vec<(f32, &str)> = tokens
@@ -72,12 +75,31 @@ fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Merge
         .map(|(id, &token)| (score(id), token))
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let is_token = |text: &str| vocab.contains_key(text);
-    let mut joins = Joins::default();
+    let score = |text: &str| vocab.get(text).map(|&id| score(id));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut pieces, mut rest) = (Vec::new(), &*ranked);
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(border(rest, PIECE));
+        pieces.push(piece);
+        rest = behind;
+    }
+    let found = share_out(threads, &pieces, |joins, piece| Ok(merges_of(piece, joins, score)))?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// How many tokens there are up to the first one behind `at` whose score is another than that before it.
+fn border(ranked: &[(f32, &str)], at: usize) -> usize {
+    let Some((last, _)) = ranked[..at.min(ranked.len())].last() else { return 0 };
+    ranked.partition_point(|(score, _)| score.total_cmp(last).is_ge())
+}
+
+/// The same of tokens that are sorted by their scores.
+fn merges_of(ranked: &[(f32, &str)], joins: &mut Joins, score: impl Fn(&str) -> Option<f32>) -> Merges {
+    let is_token = |text: &str| score(text).is_some();
     let mut merges: Vec<(&str, &str)> = Vec::with_capacity(ranked.len());
     for equals in ranked.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
         if let [(_, token)] = equals {
-            let last = joins.last_of(token, |text| vocab.get(text).map(|&id| score(id)));
+            let last = joins.last_of(token, &score);
             // llama.cpp also joins characters that are no tokens. Here these are bytes by then.
             let is_known = |piece: &str| piece.chars().nth(1).is_some() || is_token(piece);
             merges.extend(last.filter(|(left, right)| is_known(left) && is_known(right)));

@@ -22,7 +22,6 @@ mod reader;
 mod slice;
 mod tensors;
 mod verify;
-mod workers;
 
 pub use contents::{PartFile, PartInfo};
 pub use down_meta::{DownMeta, FeatureTokens};

@@ -21,12 +21,12 @@ use self::transfer::Transfer;
 use super::files::HASHES;
 use super::folder::Folder;
 use super::hashes::{FileHashes, Hashes};
-use super::workers::share_out;
 use super::{INDEX, VindexProgress, VindexReader, check_threads};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
 use crate::weights::mmap::io_error;
+use crate::workers::share_out;
 
 impl VindexReader {
     /// Makes a folder at `target` of what a role takes of this one, or of some of its layers or experts.

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::folder::{Folder, Listed};
 use super::hashes::Hashes;
-use super::workers::share_out;
 use super::{INDEX, VindexIndex, VindexProgress, VindexReader, check_threads, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
+use crate::workers::share_out;
 
 /// Verifies the vindex at `path`, which need not be one that can be opened: what keeps it from that is a problem of the
 /// report. Reads files piece by piece, several at a time, and holds no more than a megabyte of each.

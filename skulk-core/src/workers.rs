@@ -1,4 +1,4 @@
-//! How is work on many files shared out? To threads that each take the next piece, until one fails.
+//! How is work on many things shared out? To threads that each take the next piece, until one fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// [`ErrorKind::EngineFailed`] when threads cannot be started; those of `work`.
-pub(super) fn share_out<T: Sync, R: Send, S: Default>(
+pub(crate) fn share_out<T: Sync, R: Send, S: Default>(
     threads: usize,
     items: &[T],
     work: impl Fn(&mut S, &T) -> Result<R> + Sync,
@@ -32,7 +32,7 @@ pub(super) fn share_out<T: Sync, R: Send, S: Default>(
     };
     thread::scope(|scope| {
         for i in 0..threads.min(items.len()) {
-            let named = thread::Builder::new().name(format!("skulk-vindex-{i}"));
+            let named = thread::Builder::new().name(format!("skulk-worker-{i}"));
             if let Err(e) = named.spawn_scoped(scope, take_turns) {
                 next.store(items.len(), Ordering::Relaxed);
                 return Err(Error::new(ErrorKind::EngineFailed, "cannot start threads")
