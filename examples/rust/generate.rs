@@ -38,7 +38,7 @@ struct Args {
     /// Seed of the random draw.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Tokens ahead: where they pay (auto), of texts alone (ngram), or none (off); the text is the same.
+    /// Tokens ahead: where they pay (auto), of texts (ngram) or of a head alone (draft_model), or none (off).
     #[arg(long, default_value_t)]
     speculate: Speculate,
     /// Threads to compute with; all cores unless given.

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
-/// What `work` makes of each item, in order, on up to `threads` threads. Each thread has one `S` for all its items.
-/// After an error no item is begun; of several errors the first item's counts.
-///
-/// # Errors
-/// [`ErrorKind::EngineFailed`] when threads cannot be started; those of `work`.
+/// What `work` makes of each item, in order, on up to `threads` threads, of which the caller is one; fewer where the system
+/// allows no more. Each thread has one `S` for all its items. After an error no item is begun; of several errors the first
+/// item's counts.
 pub(crate) fn share_out<T: Sync, R: Send, S: Default>(
     threads: usize,
     items: &[T],
@@ -31,17 +29,14 @@ pub(crate) fn share_out<T: Sync, R: Send, S: Default>(
         }
     };
     thread::scope(|scope| {
-        for i in 0..threads.min(items.len()) {
+        for i in 1..threads.min(items.len()) {
             let named = thread::Builder::new().name(format!("skulk-worker-{i}"));
-            if let Err(e) = named.spawn_scoped(scope, take_turns) {
-                next.store(items.len(), Ordering::Relaxed);
-                return Err(Error::new(ErrorKind::EngineFailed, "cannot start threads")
-                    .with_source(e)
-                    .with_hint("ask for fewer threads"));
+            if named.spawn_scoped(scope, take_turns).is_err() {
+                break;
             }
         }
-        Ok(())
-    })?;
+        take_turns();
+    });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()

@@ -24,8 +24,8 @@ use super::rules::Words;
 use crate::error::Result;
 use crate::workers::share_out;
 
-/// Tokens whose merges a thread finds at a time, and those of the last one's score.
-const PIECE: usize = if cfg!(test) { 64 } else { 4096 };
+/// Tokens whose merges a thread finds at a time, with those of the last one's score.
+const SHARE: usize = if cfg!(test) { 64 } else { 4096 };
 /// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and joining a token takes quadratic
 /// time.
 const LONGEST: usize = 256;
@@ -77,13 +77,13 @@ fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Resul
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
     let score = |text: &str| vocab.get(text).map(|&id| score(id));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut pieces, mut rest) = (Vec::new(), &*ranked);
+    let (mut shares, mut rest) = (Vec::new(), &*ranked);
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(border(rest, PIECE));
-        pieces.push(piece);
+        let (share, behind) = rest.split_at(border(rest, SHARE));
+        shares.push(share);
         rest = behind;
     }
-    let found = share_out(threads, &pieces, |joins, piece| Ok(merges_of(piece, joins, score)))?;
+    let found = share_out(threads, &shares, |joins, share| Ok(merges_of(share, joins, score)))?;
     Ok(found.into_iter().flatten().collect())
 }
 
@@ -93,7 +93,7 @@ fn border(ranked: &[(f32, &str)], at: usize) -> usize {
     ranked.partition_point(|(score, _)| score.total_cmp(last).is_ge())
 }
 
-/// The same of tokens that are sorted by their scores.
+/// The merges of tokens that are sorted by their scores.
 fn merges_of(ranked: &[(f32, &str)], joins: &mut Joins, score: impl Fn(&str) -> Option<f32>) -> Merges {
     let is_token = |text: &str| score(text).is_some();
     let mut merges: Vec<(&str, &str)> = Vec::with_capacity(ranked.len());
@@ -225,6 +225,11 @@ mod tests {
     fn runs_of_spaces_grow_from_the_left() {
         let runs = [2, 4, 8, 5, 16, 6, 12, 13, 10, 14, 3, 9, 7, 11, 15, 1].map(|n| "▁".repeat(n));
         let mut tokens = vec!["<unk>", "<s>", "</s>", "▁in", "in", "\n", "i", "n"];
+        // So many that the runs begin within a thread's share, and end behind it.
+        let letters: Vec<_> = ('А'..='п').map(String::from).collect();
+        tokens.extend(letters.iter().map(String::as_str));
+        let border = tokens.len()..tokens.len() + runs.len();
+        assert!(border.contains(&SHARE));
         let mut scores: Vec<f32> = (0..tokens.len()).map(|id| -(id as f32)).collect();
         tokens.extend(runs.iter().map(String::as_str));
         scores.resize(tokens.len(), -1e9);

@@ -1,4 +1,5 @@
-//! How many tokens ahead pay? Those that make the most tokens a second, by times and acceptances as they were measured.
+//! How many tokens ahead pay? Those with which a session waits the least for a token, by times and acceptances as they were
+//! measured.
 //!
 //! A step computes one row for each session that decodes, which gives a token, and rows of drafted tokens behind it. The
 //! j-th drafted row gives one more token with the probability `pⱼ` that all drafts up to it are accepted. So a session
@@ -7,7 +8,8 @@
 //!
 //! All sessions of a step wait for it, those without drafts, too. Of `n` together, `T(n + m) · Σ 1 / (1 + Σ p) / n` is how
 //! long one waits for a token on average: the rows that take most of it come first, and as many are taken as make it the
-//! shortest. The most tokens of all together could be those of one session for which all others wait.
+//! shortest. What some gain is then more than what others lose; the most tokens of all together would often be those of one
+//! session for which the others wait.
 //!
 //! Where a second model drafts, each of its steps takes time, too: a row costs its share of that, and `T(n + m)` is what is
 //! left of a step.
@@ -16,7 +18,7 @@
 //! count as part of the step that caused them.
 //!
 //! What trying costs is bounded: rows are drafted only while what steps with drafts have lost so far, beside what they
-//! have won, is less than [`RISK`] of all time. Texts and models each have an account of their own, so that who does not pay
+//! have won, is less than [`RISK`] of all time, counted by the tokens of all sessions, and but for first steps of so many rows. Texts and models each have an account of their own, so that who does not pay
 //! does not keep the other from it; and so has what a model takes for prompts before it can draft.
 
 use std::time::Duration;
@@ -533,10 +535,10 @@ mod tests {
 
     /// All wait for a step with drafts, those who gain nothing by it, too.
     #[test]
-    fn one_session_does_not_hold_up_the_others() {
+    fn what_some_gain_outweighs_what_others_wait() {
         let gate = |more: f64| {
             let mut gate = Gate::default();
-            for (drafted, taken) in [(0, 1.0), (4, 1.0 + more), (8, 1.0 + more), (12, 2.0)] {
+            for (drafted, taken) in [(0, 1.0), (1, 1.0 + more), (8, 1.0 + more), (12, 2.0)] {
                 let step = Step { sessions: 4, drafted, own: true, ..Step::default() };
                 (0..2).for_each(|_| gate.note(step, 4 + drafted, Duration::from_secs_f64(taken * 1e-2)));
             }
@@ -549,9 +551,9 @@ mod tests {
             let step = Step { sessions: 4, own: true, ..Step::default() };
             gate(more).rows(step, chances.into_iter())
         };
-        // Steps that take a third longer: of four sessions, one that has seven times as many tokens holds up the others.
+        // Steps would take a third longer for one of four sessions, which had seven times as many tokens.
         assert_eq!([rows(0.35, 1), rows(0.05, 1)], [0, 8]);
-        // Each of several has as many rows as the others.
+        // Two gain more than two lose.
         assert_eq!([rows(0.35, 2), rows(0.35, 4)], [8, 8]);
     }
 

@@ -38,8 +38,7 @@ use crate::workers::share_out;
 ///
 /// # Errors
 /// [`ErrorKind::FileNotFound`] without an `index.json`, [`ErrorKind::InvalidArgument`] for 0 threads and more than
-/// 1,024, [`ErrorKind::EngineFailed`] when they cannot be started, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`]
-/// when the folder cannot be listed.
+/// 1,024, [`ErrorKind::Cancelled`], and [`ErrorKind::FileIo`] when the folder cannot be listed.
 pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<VerifyReport> {
     let path = path.as_ref();
     options.cancel.check()?;

@@ -92,7 +92,8 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     }
 }
 
-/// Up to [`MOST`] activation rows by the weight rows of `tiles`, `N` at a time. `ONE`: there is one.
+/// Up to [`MOST`] activation rows by the weight rows of `tiles`, `N` at a time where so many have no kernel of their own.
+/// `ONE`: there is one.
 ///
 /// # Safety
 /// The product's addresses are valid and the machine has `S`'s instructions.

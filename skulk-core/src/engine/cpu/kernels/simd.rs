@@ -91,7 +91,8 @@ pub(super) trait Simd: Copy + 'static {
     const SIGNED_WIDE: bool = Self::SIGNED;
     /// Activation rows by which a block is multiplied at a time as it comes out of memory.
     const TOGETHER: usize = 1;
-    /// Two to eight rows have kernels of their own, as a single one has: their sums stay in registers.
+    /// Two to eight rows have kernels of their own, of two digits two to four, as a single one has: their sums stay in
+    /// registers.
     const FEW: bool = false;
     /// A single row has a kernel of its own.
     const ALONE: bool = true;

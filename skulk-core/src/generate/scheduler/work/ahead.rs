@@ -106,13 +106,16 @@ impl Worker {
             step.drafting = start.elapsed().saturating_sub(beside).as_secs_f64();
         }
         step.drafted = parts.iter_mut().map(|part| self.reserve_ahead(part)).sum();
-        self.fork_parts(parts, &mut step, rows, of_all);
+        self.fork_parts(parts, &mut step, rows);
         (step, beside)
     }
 
     /// Copies the sequences of parts whose other guesses are to be computed, in a step that has the first `rows` of all
-    /// chances. Of all logits, so many rows more may be wanted.
-    fn fork_parts(&mut self, parts: &[Part], step: &mut Step, rows: usize, mut of_all: usize) {
+    /// chances.
+    fn fork_parts(&mut self, parts: &[Part], step: &mut Step, rows: usize) {
+        let drafted_of_all: usize =
+            parts.iter().filter(|part| part.of_all).map(|part| part.drafted.len()).sum();
+        let mut of_all = MOST_OF_ALL.saturating_sub(drafted_of_all);
         let may = self.gate.may_draft(step.sessions, step.by_model);
         let mut steps =
             step.sessions as f64 - self.chances[..rows].iter().map(|(chance, _)| chance.sooner).sum::<f64>();
