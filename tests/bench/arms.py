@@ -51,7 +51,8 @@ class Skulk(Generator):
         self.binary = built("skulk-examples", "--example=generate")
 
     def command(self, run):
-        return [self.binary, "--json", "--ignore-eos", "--stages=1", "--speculate=off", *self.options, *common_options(run)]
+        fixed = ["--json", "--ignore-eos", "--stages=1", "--speculate=off"]
+        return [self.binary, *fixed, *self.options, *common_options(run)]
 
 
 class LlamaCpp(Generator):

@@ -18,8 +18,9 @@
 //! count as part of the step that caused them.
 //!
 //! What trying costs is bounded: rows are drafted only while what steps with drafts have lost so far, beside what they
-//! have won, is less than [`RISK`] of all time, counted by the tokens of all sessions, and but for first steps of so many rows. Texts and models each have an account of their own, so that who does not pay
-//! does not keep the other from it; and so has what a model takes for prompts before it can draft.
+//! have won, is less than [`RISK`] of all time, counted by the tokens of all sessions, and but for first steps of so many
+//! rows. Texts and models each have an account of their own, so that who does not pay does not keep the other from it; and so
+//! has what a model takes for prompts before it can draft.
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
         2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
         3 if S::FEW => multiply_rows::<S, F, EXACT, N, 3>(product, tiles),
         4 if S::FEW => multiply_rows::<S, F, EXACT, N, 4>(product, tiles),
-        // Two digits of so many rows have no room in registers.
+        // Few ask for two digits: more of their rows go by fours, as each kernel takes time to compile.
         5 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 5>(product, tiles),
         6 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 6>(product, tiles),
         7 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 7>(product, tiles),
