@@ -64,7 +64,7 @@ impl Kernels {
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
-        scratch.prepare(pairs, 0);
+        scratch.prepare(part, 0);
         for page in pages {
             let keys = &part.keys[page];
             for strip in keys.strips() {

@@ -78,6 +78,8 @@ pub(crate) struct PartitionScratch {
     scaled: Vec<[f32; WIDTH]>,
     values: Vec<f32>,
     parts: Vec<Softmax>,
+    /// Where each pair's query begins.
+    queries: Vec<usize>,
     pub(super) panel: Vec<f32>,
     /// A panel of latent vectors, turned round.
     pub(super) turned: Vec<f32>,
@@ -94,6 +96,7 @@ impl PartitionScratch {
             self.scaled.resize(pairs, [0.0; WIDTH]);
             self.parts.resize(pairs, Softmax::EMPTY);
         }
+        self.queries.reserve(pairs.saturating_sub(self.queries.len()));
         if self.values.len() < pairs * columns {
             self.values.resize(pairs * columns, 0.0);
         }
@@ -101,8 +104,11 @@ impl PartitionScratch {
         self.turned.resize(PANEL, 0.0);
     }
 
-    pub(super) fn prepare(&mut self, pairs: usize, dim: usize) {
+    pub(super) fn prepare(&mut self, part: &Partition<'_>, dim: usize) {
+        let pairs = part.rows * part.heads;
         self.reserve(pairs, dim);
+        self.queries.clear();
+        self.queries.extend((0..pairs).map(|pair| part.query(pair)));
         self.dim = dim;
         let columns = self.columns();
         self.scores[..pairs].fill([0.0; PARTITION]);
@@ -137,7 +143,7 @@ impl Kernels {
             assert!(stored.has(dim), "a page's keys or values");
         }
         assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
-        scratch.prepare(pairs, values_dim);
+        scratch.prepare(part, values_dim);
 
         for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
             let keys = &part.keys[page];
@@ -215,7 +221,8 @@ impl Kernels {
                     continue;
                 }
                 let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
-                let a = std::array::from_fn(|i| part.q[part.query(pair(i)) + from..][..steps].as_ptr());
+                let queries = &scratch.queries;
+                let a = std::array::from_fn(|i| part.q[queries[pair(i)] + from..][..steps].as_ptr());
                 let scores = scratch.scores.as_flattened_mut().as_mut_ptr();
                 let c = std::array::from_fn(|i| scores.wrapping_add(pair(i) * PARTITION + first));
                 let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0, scales };
@@ -260,6 +267,15 @@ impl Kernels {
         }
         // SAFETY: a group has a row for each of the strip's positions.
         let values = unsafe { self.rows_of(group, rows, part, &mut scratch.panel) };
+        // Nearly always all rows see all of a strip.
+        let [oldest, newest] = [0, part.rows - 1].map(|row| within(part.seen(row)));
+        if newest.start == sub.start && oldest.end == sub.end {
+            for pairs in tiles(pairs) {
+                // SAFETY: `values` has these rows.
+                unsafe { self.add_values(scratch, pairs, (first, sub.clone()), column, values) };
+            }
+            return;
+        }
         for pairs in tiles(pairs) {
             let seen = |pair: usize| within(part.seen(pair / part.heads));
             // What all see they take together; what comes before and behind, one by one.
