@@ -90,6 +90,7 @@ class IkLlamaCpp:
 
 YARDSTICK = "llama.cpp"
 PURE_MAP = "llama.cpp, pure map"
+IK = "ik_llama.cpp"
 ARMS = {
     "mapped": Skulk("--memory=mapped"),
     "resident": Skulk("--memory=resident"),
@@ -99,7 +100,7 @@ ARMS = {
     "resident, exact": Skulk("--memory=resident", "--precision=exact"),
     YARDSTICK: LlamaCpp(),
     PURE_MAP: LlamaCpp("--pure-map"),
-    "ik_llama.cpp": IkLlamaCpp(),
+    IK: IkLlamaCpp(),
 }
 
 

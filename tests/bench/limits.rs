@@ -51,7 +51,9 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<Value, AnyError> {
     let mut report = Map::new();
     if let Some(model) = &args.model {
-        report.insert("bytes_per_token".into(), bytes_per_token(model)?.into());
+        let [bytes, operations] = per_token(model)?;
+        report.insert("bytes_per_token".into(), bytes.into());
+        report.insert("operations_per_token".into(), operations.into());
     }
     for (name, huge) in [("read_4k_pages", false), ("read_2m_pages", true)] {
         let memory = memory(args.bytes, huge)?;
@@ -69,19 +71,28 @@ fn run(args: &Args) -> Result<Value, AnyError> {
 }
 
 /// Tensor bytes that decoding one token reads: all of them, but of experts the ones a token takes,
-/// and of an embedding table that is not the head too only one row, which is left out.
-fn bytes_per_token(path: &PathBuf) -> Result<u64, AnyError> {
+/// and of an embedding table that is not the head too only one row, which is left out. And the operations that a
+/// prompt's token takes in the layers' matrices: a multiplication and an addition for each weight.
+fn per_token(path: &PathBuf) -> Result<[u64; 2], AnyError> {
     let checkpoint = skulk::open_checkpoint(path)?;
     let arch = ArchSpec::from_checkpoint(&*checkpoint)?;
     let experts = arch.layers.iter().find_map(|layer| layer.ffn.experts);
-    let read = |tensor: &skulk::TensorInfo| match experts {
+    let taken = |tensor: &skulk::TensorInfo, all: u64| match experts {
         Some(experts) if tensor.name.contains("_exps.") => {
-            tensor.len / experts.n_experts as u64 * experts.n_used as u64
+            all / experts.n_experts as u64 * experts.n_used as u64
         }
-        _ if tensor.name.starts_with("token_embd.") && !arch.tied_embeddings => 0,
-        _ => tensor.len,
+        _ => all,
     };
-    Ok(checkpoint.tensors().iter().map(read).sum())
+    let [mut bytes, mut operations] = [0; 2];
+    for tensor in checkpoint.tensors() {
+        if arch.tied_embeddings || !tensor.name.starts_with("token_embd.") {
+            bytes += taken(tensor, tensor.len);
+        }
+        if tensor.name.starts_with("blk.") && tensor.shape.len() > 1 {
+            operations += taken(tensor, 2 * tensor.shape.iter().map(|&n| n as u64).product::<u64>());
+        }
+    }
+    Ok([bytes, operations])
 }
 
 /// Rounds of the arithmetic loops, a few hundredths of a second.
