@@ -29,6 +29,8 @@ const DTYPES: [DType; 8] = [
 const HEAD: usize = 262_144;
 const FFN: usize = 2048;
 const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 256];
+/// Outputs and elements of a row in models of 7 billion weights.
+const WIDE: usize = 4096;
 /// Query heads, key/value heads, elements of a head: Gemma 3 270M, and Qwen3 30B-A3B.
 const HEADS: [[usize; 3]; 2] = [[4, 1, 256], [32, 4, 128]];
 
@@ -86,11 +88,15 @@ impl Bench {
     }
 }
 
-fn products(bench: &mut Bench, file: &MappedFile) {
-    for dtype in DTYPES {
+fn products(bench: &mut Bench, file: &MappedFile, dtypes: &[DType]) {
+    for &dtype in dtypes {
         let n_in = width(dtype);
-        let shapes = [("head", HEAD, &ROWS[..4]), ("ffn", FFN, &ROWS)];
-        for (shape, n_out, rows) in shapes {
+        let shapes = [
+            ("head", [HEAD, n_in], &ROWS[..4]),
+            ("ffn", [FFN, n_in], &ROWS),
+            ("wide", [WIDE, WIDE], &ROWS[5..]),
+        ];
+        for (shape, [n_out, n_in], rows) in shapes {
             for &rows in rows {
                 let throughput = match rows {
                     1 => Throughput::Bytes(stored_bytes(dtype, n_in) * n_out as u64),
@@ -198,12 +204,15 @@ fn main() {
     println!("{threads} threads, {}", operations.instruction_set());
     let mut bench = Bench { criterion, operations, name: "fast" };
     bench.run("dispatch", None, |operations| operations.nothing());
-    products(&mut bench, &file);
+    products(&mut bench, &file, &DTYPES);
     attention(&mut bench);
     between_products(&mut bench);
     nearest(&mut bench);
     bench.operations = Operations::new(threads, Precision::Exact).unwrap();
     bench.name = "exact";
-    products(&mut bench, &file);
+    products(&mut bench, &file, &DTYPES);
+    bench.operations = Operations::new(threads, Precision::Bf16).unwrap();
+    bench.name = "bf16";
+    products(&mut bench, &file, &[DType::BF16]);
     bench.criterion.final_summary();
 }

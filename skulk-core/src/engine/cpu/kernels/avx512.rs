@@ -6,9 +6,10 @@ use std::arch::x86_64::*;
 use super::avx2::Avx2;
 use super::simd::{LANES, Rows, Simd, operations, two_steps};
 
-/// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too.
+/// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too. `SIGNED`: weights are packed for who
+/// takes signed ones, which [`dot4`](Simd::dot4) does not.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512<const BF16: bool>;
+pub(super) struct Avx512<const BF16: bool, const SIGNED: bool = false>;
 
 type F = __m512;
 type I = __m512i;
@@ -30,11 +31,11 @@ operations! {
     joined([a, b]: [__m256i; 2]) -> I = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
 }
 
-impl<const BF16: bool> Simd for Avx512<BF16> {
+impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
     type F = F;
     type I = I;
 
-    const SIGNED: bool = false;
+    const SIGNED: bool = SIGNED;
     const ROWS: usize = 12;
     const TOGETHER: usize = 4;
     const FEW: bool = true;

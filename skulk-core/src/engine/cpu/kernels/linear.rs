@@ -175,6 +175,8 @@ pub(crate) struct Products<'a> {
     pub(super) rounded_bf16: bool,
     /// Whether it has them in pairs.
     pub(super) paired: bool,
+    /// Which rows it has grouped last, and which of those in pairs.
+    pub(super) grouped: [Range<usize>; 2],
     /// Tiles so far.
     pub(super) total: usize,
     /// Elements of the largest packed tile.
@@ -225,8 +227,23 @@ impl<'a> Products<'a> {
                     }
                     x.digits = self.scratch.paired(rows.start, n_in, exact);
                 }
+                let mut grouped = x;
                 if rows.len() >= kernel.many {
                     self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
+                    if kernel.gemm.grouped {
+                        let last = &mut self.grouped[usize::from(kernel.paired)];
+                        if *last != rows {
+                            *last = rows.clone();
+                            self.scratch.group(
+                                self.pool,
+                                x,
+                                &rows,
+                                (self.x.len(), n_in),
+                                (exact, kernel.paired),
+                            );
+                        }
+                        grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
+                    }
                 }
                 let product = Product {
                     weights,
@@ -236,6 +253,7 @@ impl<'a> Products<'a> {
                     blocks,
                     x_blocks: n_in.div_ceil(BLOCK),
                     x,
+                    grouped,
                     rows: rows.len(),
                     bias,
                     out,

@@ -9,6 +9,8 @@
 #![allow(unsafe_code)]
 
 mod affine;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -142,6 +144,53 @@ struct Floats {
     many: Option<(scaled::Unpack, Multiply)>,
 }
 
+/// What `$of!` makes of the [`Format`] that reads rows of so many elements of a type; `None` for types of floats.
+macro_rules! by_format {
+    ($of:ident, $dtype:expr, $n_in:expr) => {{
+        let lines = $n_in.is_multiple_of(affine::LINE);
+        Some(match $dtype {
+            DType::Q4_0 => $of!(format::Q4_0),
+            DType::Q4_1 => $of!(format::Q4_1),
+            DType::Q5_0 => $of!(format::Q5_0),
+            DType::Q5_1 => $of!(format::Q5_1),
+            DType::Q8_0 => $of!(format::Q8_0),
+            DType::Q2_K => $of!(format::Q2K),
+            DType::Q3_K => $of!(format::Q3K),
+            DType::Q4_K => $of!(format::Q4K),
+            DType::Q5_K => $of!(format::Q5K),
+            DType::Q6_K => $of!(format::Q6K),
+            DType::Q6_K_Linear => $of!(format::Q6Linear),
+            DType::Q8_K => $of!(format::Q8K),
+            DType::Affine2 => $of!(affine::Affine2),
+            DType::Affine3 => $of!(affine::Affine3),
+            DType::Affine4 if lines => $of!(affine::Affine4Lines),
+            DType::Affine4 => $of!(affine::Affine4),
+            DType::Affine5 => $of!(affine::Affine5),
+            DType::Affine6 => $of!(affine::Affine6),
+            DType::Affine8 if lines => $of!(affine::Affine8Lines),
+            DType::Affine8 => $of!(affine::Affine8),
+            DType::MXFP4 => $of!(small::Mxfp4),
+            DType::IQ4_NL => $of!(small::Iq4Nl),
+            DType::IQ4_XS => $of!(small::Iq4Xs),
+            DType::TQ2_0 => $of!(format::Tq2),
+            DType::TQ1_0 => $of!(codebook::Ternary),
+            DType::IQ1_S => $of!(codebook::OneS),
+            DType::IQ1_M => $of!(codebook::OneM),
+            DType::IQ2_XXS => $of!(codebook::TwoXxs),
+            DType::IQ2_XS => $of!(codebook::TwoXs),
+            DType::IQ2_S => $of!(codebook::TwoS),
+            DType::IQ3_XXS => $of!(codebook::ThreeXxs),
+            DType::IQ3_S => $of!(codebook::ThreeS),
+            DType::FP4 if lines => $of!(small::Fp4Lines),
+            DType::FP4 => $of!(small::Fp4),
+            DType::NVFP4 if lines => $of!(small::Nvfp4Lines),
+            DType::NVFP4 => $of!(small::Nvfp4),
+            DType::F32 | DType::F16 | DType::BF16 | DType::FP8 | DType::E8M0 | DType::E4M3 => return None,
+        })
+    }};
+}
+use by_format;
+
 /// Compiles kernels for an instruction set, by the features of processors that it needs. One that extends another
 /// names it, and what it has of its own.
 macro_rules! instruction_set {
@@ -187,8 +236,8 @@ macro_rules! instruction_set {
                 packed: *const i32,
                 row: usize,
                 shift: i32,
-            ) {
-                packed::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift);
+            ) -> usize {
+                packed::multiply::<S, L, EXACT, N>(product, tile, packed, row, shift)
             }
             #[$feature]
             unsafe fn multiply<W: dense::Factors>(product: &Dense, tiles: Range<usize>) {
@@ -251,11 +300,13 @@ macro_rules! instruction_set {
             attention::instantiate!(S, #[$feature]);
 
             fn of<F: Format, const EXACT: bool>() -> Quantised {
-                let multiply: [(usize, unsafe fn(&Product, usize, *const i32, usize, i32)); 3] = [
-                    (S::ROWS, multiply_packed::<F::Layout, EXACT, { S::ROWS }>),
-                    (S::TAIL, multiply_packed::<F::Layout, EXACT, { S::TAIL }>),
-                    (1, multiply_packed::<F::Layout, EXACT, 1>),
-                ];
+                let multiply = const {
+                    &[
+                        multiply_packed::<F::Layout, EXACT, { S::ROWS }> as packed::Multiply,
+                        multiply_packed::<F::Layout, EXACT, { S::TAIL }>,
+                        multiply_packed::<F::Layout, EXACT, 1>,
+                    ]
+                };
                 let shift = product::shift::<S, F>();
                 let packed_len = packed::packed_len::<F::Layout>;
                 Quantised {
@@ -263,59 +314,17 @@ macro_rules! instruction_set {
                     few: direct::<F, EXACT, false>,
                     paired: F::PAIRED,
                     many: S::MANY,
-                    gemm: Gemm { pack: pack_tile::<F>, multiply, shift, packed_len },
+                    gemm: Gemm { pack: pack_tile::<F>, multiply, grouped: false, shift, packed_len },
                 }
             }
 
             fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
                 macro_rules! either {
-                    ($f:ident) => {
-                        either!(format, $f)
-                    };
-                    ($room:ident, $f:ident) => {
-                        if exact { of::<$room::$f, true>() } else { of::<$room::$f, false>() }
+                    ($f:ty) => {
+                        if exact { of::<$f, true>() } else { of::<$f, false>() }
                     };
                 }
-                let lines = n_in.is_multiple_of(affine::LINE);
-                Some(match dtype {
-                    DType::Q4_0 => either!(Q4_0),
-                    DType::Q4_1 => either!(Q4_1),
-                    DType::Q5_0 => either!(Q5_0),
-                    DType::Q5_1 => either!(Q5_1),
-                    DType::Q8_0 => either!(Q8_0),
-                    DType::Q2_K => either!(Q2K),
-                    DType::Q3_K => either!(Q3K),
-                    DType::Q4_K => either!(Q4K),
-                    DType::Q5_K => either!(Q5K),
-                    DType::Q6_K => either!(Q6K),
-                    DType::Q6_K_Linear => either!(Q6Linear),
-                    DType::Q8_K => either!(Q8K),
-                    DType::Affine2 => either!(affine, Affine2),
-                    DType::Affine3 => either!(affine, Affine3),
-                    DType::Affine4 if lines => either!(affine, Affine4Lines),
-                    DType::Affine4 => either!(affine, Affine4),
-                    DType::Affine5 => either!(affine, Affine5),
-                    DType::Affine6 => either!(affine, Affine6),
-                    DType::Affine8 if lines => either!(affine, Affine8Lines),
-                    DType::Affine8 => either!(affine, Affine8),
-                    DType::MXFP4 => either!(small, Mxfp4),
-                    DType::IQ4_NL => either!(small, Iq4Nl),
-                    DType::IQ4_XS => either!(small, Iq4Xs),
-                    DType::TQ2_0 => either!(Tq2),
-                    DType::TQ1_0 => either!(codebook, Ternary),
-                    DType::IQ1_S => either!(codebook, OneS),
-                    DType::IQ1_M => either!(codebook, OneM),
-                    DType::IQ2_XXS => either!(codebook, TwoXxs),
-                    DType::IQ2_XS => either!(codebook, TwoXs),
-                    DType::IQ2_S => either!(codebook, TwoS),
-                    DType::IQ3_XXS => either!(codebook, ThreeXxs),
-                    DType::IQ3_S => either!(codebook, ThreeS),
-                    DType::FP4 if lines => either!(small, Fp4Lines),
-                    DType::FP4 => either!(small, Fp4),
-                    DType::NVFP4 if lines => either!(small, Nvfp4Lines),
-                    DType::NVFP4 => either!(small, Nvfp4),
-                    DType::F32 | DType::F16 | DType::BF16 | DType::FP8 | DType::E8M0 | DType::E4M3 => return None,
-                })
+                by_format!(either, dtype, n_in)
             }
 
             fn dense(dtype: DType) -> Option<Multiply> {
@@ -441,6 +450,8 @@ instruction_set!(neon_mul, neon::Neon<false, false>, is_aarch64_feature_detected
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    &amx::KERNELS,
     #[cfg(target_arch = "x86_64")]
     &avx512_bf16::KERNELS,
     #[cfg(target_arch = "x86_64")]

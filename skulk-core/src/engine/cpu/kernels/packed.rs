@@ -28,7 +28,7 @@ unsafe fn dot<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
 }
 
 /// f32 or i32 vectors that a packed block takes.
-const fn packed_vectors<L: Layout>() -> usize {
+pub(super) const fn packed_vectors<L: Layout>() -> usize {
     let scales = if L::HALVES { 2 } else { 1 };
     8 + scales + if L::MIN { scales } else { 0 }
 }
@@ -121,12 +121,29 @@ impl Block<'_> {
     }
 }
 
-/// `N` activation rows from `row` on by a packed tile, from whose integers [`shift`] is to be subtracted.
+/// Activation rows from `row` on by a packed tile, from whose integers [`shift`](super::product::shift) is to be
+/// subtracted: `N` at a time, as long as there are so many. Returns the first of those that are left.
 ///
 /// # Safety
 /// As of [`pack`], and the tile has been packed.
 #[inline(always)]
 pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
+    product: &Product,
+    tile: usize,
+    packed: *const i32,
+    mut row: usize,
+    shift: i32,
+) -> usize {
+    while row + N <= product.rows {
+        multiply_rows::<S, L, EXACT, N>(product, tile, packed, row, shift);
+        row += N;
+    }
+    row
+}
+
+/// `N` of them.
+#[inline(always)]
+unsafe fn multiply_rows<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     product: &Product,
     tile: usize,
     mut packed: *const i32,
@@ -171,16 +188,18 @@ pub(super) unsafe fn multiply<S: Simd, L: Layout, const EXACT: bool, const N: us
 }
 
 /// [`pack`] of a storage type.
-type Pack = unsafe fn(&Product, usize, *mut i32);
+pub(super) type Pack = unsafe fn(&Product, usize, *mut i32);
 /// [`multiply`] of its layout.
-type Multiply = unsafe fn(&Product, usize, *const i32, usize, i32);
+pub(super) type Multiply = unsafe fn(&Product, usize, *const i32, usize, i32) -> usize;
 
 /// The functions of a product of many rows.
 #[derive(Clone, Copy)]
 pub(super) struct Gemm {
     pub(super) pack: Pack,
-    /// Each for so many rows at a time: most first, single ones last.
-    pub(super) multiply: [(usize, Multiply); 3],
+    /// Each of rows that those before have left: most at a time first, single ones last.
+    pub(super) multiply: &'static [Multiply],
+    /// They take activations [grouped](super::rounding::group).
+    pub(super) grouped: bool,
     pub(super) shift: i32,
     /// Elements of a packed tile of rows of so many blocks.
     pub(super) packed_len: fn(usize) -> usize,
@@ -196,12 +215,9 @@ impl Gemm {
             // SAFETY: the caller's promise.
             unsafe { (self.pack)(product, tile, packed) };
             let mut row = 0;
-            for (n, multiply) in self.multiply {
-                while row + n <= product.rows {
-                    // SAFETY: as above, and there are so many rows.
-                    unsafe { multiply(product, tile, packed, row, self.shift) };
-                    row += n;
-                }
+            for multiply in self.multiply {
+                // SAFETY: as above.
+                row = unsafe { multiply(product, tile, packed, row, self.shift) };
             }
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Product {
     /// Blocks in a row of activations. Where weight rows are padded they are fewer: what lies behind is left out.
     pub(super) x_blocks: usize,
     pub(super) x: Activations,
+    /// The same [grouped](super::rounding::group) by sixteen rows, for kernels that want it; elsewhere anything.
+    pub(super) grouped: Activations,
     pub(super) rows: usize,
     pub(super) bias: *const f32,
     /// `[rows, stride]`; the first column is the product's column `from`.

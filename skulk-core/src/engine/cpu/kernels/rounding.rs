@@ -105,6 +105,27 @@ pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: &[i8], to: &mut [i8])
     }
 }
 
+/// Copies up to 16 rows for who works on a block of all of them at once: block `b` of row `n` is number `b · rows + n`.
+///
+/// # Safety
+/// Both have room for whole rows of `blocks` blocks.
+pub(super) unsafe fn group(from: Activations, to: Activations, rows: usize, blocks: usize, exact: bool) {
+    let digits = if exact { 2 * BLOCK } else { BLOCK };
+    for row in 0..rows {
+        for block in 0..blocks {
+            let (a, b) = (row * blocks + block, block * rows + row);
+            std::ptr::copy_nonoverlapping(from.digits.add(a * digits), to.digits.add(b * digits), digits);
+            *to.scale.add(b) = *from.scale.add(a);
+            *to.sum.add(b) = *from.sum.add(a);
+            *to.scaled_sum.add(b) = *from.scaled_sum.add(a);
+            for half in 0..2 {
+                *to.half_sum.add(2 * b + half) = *from.half_sum.add(2 * a + half);
+                *to.scaled_half_sum.add(2 * b + half) = *from.scaled_half_sum.add(2 * a + half);
+            }
+        }
+    }
+}
+
 /// Words that `n` activations in bfloat16 take: whole blocks, as numbers of 16 bits or widened.
 pub(super) fn bf16_words<S: Simd>(n: usize) -> usize {
     n.div_ceil(BLOCK) * if S::WIDENED { BLOCK } else { BLOCK / 2 }

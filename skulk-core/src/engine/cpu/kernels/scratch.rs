@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::linear::{Item, Products};
-use super::rounding::Activations;
-use super::simd::BLOCK;
+use super::rounding::{Activations, group};
+use super::simd::{BLOCK, LANES};
 use super::top::Largest;
 use super::{Kernels, Round};
 use crate::engine::Precision;
@@ -17,6 +17,8 @@ const LEAST_ELEMENTS: usize = 16 << 10;
 /// Rounded activations, packed tiles and what threads find; one per sequence.
 pub(crate) struct ProductScratch {
     integers: Integers,
+    /// The same grouped, where that is asked for, and those in pairs.
+    grouped: [Integers; 2],
     /// From [`aligned`] on.
     bf16: Vec<u32>,
     pub(super) packed: Vec<i32>,
@@ -111,6 +113,32 @@ impl Rounding {
     }
 }
 
+/// Rows on their way into groups.
+struct Grouping {
+    from: Activations,
+    to: Activations,
+    rows: usize,
+    blocks: usize,
+    exact: bool,
+}
+
+// SAFETY: threads read and write different rows.
+unsafe impl Sync for Grouping {}
+
+impl Grouping {
+    /// Copies a group, which may be the last one.
+    ///
+    /// # Safety
+    /// Both have all rows, and nobody else writes the group now.
+    unsafe fn group(&self, number: usize) {
+        let (first, exact) = (number * LANES, self.exact);
+        let rows = LANES.min(self.rows - first);
+        let at = first * self.blocks;
+        // SAFETY: the caller's promise.
+        unsafe { group(self.from.skip(at, exact), self.to.skip(at, exact), rows, self.blocks, exact) };
+    }
+}
+
 /// Bytes of a rounded row.
 const fn digits(n_in: usize, exact: bool) -> usize {
     n_in.div_ceil(BLOCK) * BLOCK * if exact { 2 } else { 1 }
@@ -141,6 +169,7 @@ impl ProductScratch {
         integers.reserve(blocks, precision == Precision::Exact);
         Self {
             integers,
+            grouped: Default::default(),
             bf16: vec![0; if precision == Precision::Bf16 { blocks * BLOCK + LINE } else { 0 }],
             packed: Vec::new(),
             list: Vec::new(),
@@ -175,6 +204,7 @@ impl ProductScratch {
             rounded: false,
             rounded_bf16: false,
             paired: false,
+            grouped: [0..0, 0..0],
             total: 0,
             packed_len: 0,
             tile_bytes: usize::MAX,
@@ -239,6 +269,36 @@ impl ProductScratch {
     /// Rounded rows in pairs, from `row` on.
     pub(super) fn paired(&mut self, row: usize, n_in: usize, exact: bool) -> *mut i8 {
         self.integers.paired[row * digits(n_in, exact)..].as_mut_ptr()
+    }
+
+    /// Groups some of `len / n_in` rows by sixteen: `x`, whose integers are in pairs or not.
+    pub(super) fn group(
+        &mut self,
+        pool: &Pool,
+        x: Activations,
+        rows: &Range<usize>,
+        (len, n_in): (usize, usize),
+        (exact, paired): (bool, bool),
+    ) {
+        let blocks = n_in.div_ceil(BLOCK);
+        self.grouped[usize::from(paired)].reserve(len / n_in * blocks, exact);
+        let to = self.grouped(rows.start, n_in, (exact, paired));
+        let grouping = Grouping { from: x, to, rows: rows.len(), blocks, exact };
+        let least = LEAST_ELEMENTS.div_ceil(LANES * n_in);
+        pool.run(rows.len().div_ceil(LANES), least, &|range, _| {
+            for number in range {
+                // SAFETY: there is room for all rows, and each group is given out once.
+                unsafe { grouping.group(number) };
+            }
+        });
+    }
+
+    /// Grouped rows, from `row` on.
+    pub(super) fn grouped(&mut self, row: usize, n_in: usize, (exact, paired): (bool, bool)) -> Activations {
+        let (at, grouped) = (row * n_in.div_ceil(BLOCK), &mut self.grouped[usize::from(paired)]);
+        assert!(at <= grouped.scale.len());
+        // SAFETY: there are so many blocks, and rows as exact as these.
+        unsafe { grouped.start().skip(at, exact) }
     }
 
     /// What one row was rounded to with one digit: blocks' digits and scales.

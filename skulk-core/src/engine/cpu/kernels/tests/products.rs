@@ -46,6 +46,7 @@ impl Matrix<'_> {
         if quantised.paired {
             from.digits = pairs.as_mut_ptr();
         }
+        let grouped = x.grouped(row, rows, from.digits);
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),
@@ -55,6 +56,7 @@ impl Matrix<'_> {
             blocks: self.blocks,
             x_blocks: x.blocks,
             x: from,
+            grouped: grouped.from(0),
             rows,
             bias: self.bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
             out: out.as_mut_ptr(),

@@ -1,7 +1,7 @@
 //! Are activations rounded as stated, and the same way everywhere?
 
-use super::super::rounding::Activations;
-use super::super::simd::BASE;
+use super::super::rounding::{Activations, group};
+use super::super::simd::{BASE, LANES};
 use super::super::{BLOCK, Kernels, portable};
 use super::{Numbers, assert_near, assert_same, others};
 
@@ -21,9 +21,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(kernels: &Kernels, x: &[f32], rows: usize, exact: bool) -> Self {
-        let blocks = x.len() / rows / BLOCK;
-        let words = exact && kernels.tested.words;
+    fn empty(rows: usize, blocks: usize, exact: bool, words: bool) -> Self {
         let (n, width) = (rows * blocks, if exact { 2 * BLOCK } else { BLOCK });
         let (mut digits, mut sum, mut half_sum) = (vec![-128; n * width], vec![0; n], vec![0; 2 * n]);
         let [mut scale, mut scaled_sum, mut scaled_half_sum] = [n, n, 2 * n].map(|n| vec![f32::NAN; n]);
@@ -35,19 +33,12 @@ impl Rows {
             half_sum: half_sum.as_mut_ptr(),
             scaled_half_sum: scaled_half_sum.as_mut_ptr(),
         };
-        let rounded = Self {
-            rows,
-            blocks,
-            exact,
-            words,
-            digits,
-            scale,
-            sum,
-            scaled_sum,
-            half_sum,
-            scaled_half_sum,
-            start,
-        };
+        Self { rows, blocks, exact, words, digits, scale, sum, scaled_sum, half_sum, scaled_half_sum, start }
+    }
+
+    pub(super) fn new(kernels: &Kernels, x: &[f32], rows: usize, exact: bool) -> Self {
+        let blocks = x.len() / rows / BLOCK;
+        let rounded = Self::empty(rows, blocks, exact, exact && kernels.tested.words);
         for row in 0..rows {
             // SAFETY: all arrays have room for the row, and the machine has the instructions.
             unsafe {
@@ -63,6 +54,21 @@ impl Rows {
         assert!(row <= self.rows);
         // SAFETY: there are so many rows.
         unsafe { self.start.skip(row * self.blocks, self.exact) }
+    }
+
+    /// So many of them from `row` on, grouped, with these digits.
+    pub(super) fn grouped(&self, row: usize, rows: usize, digits: *mut i8) -> Self {
+        let x = Activations { digits, ..self.from(row) };
+        let grouped = Self::empty(rows, self.blocks, self.exact, self.words);
+        for first in (0..rows).step_by(LANES) {
+            let at = first * self.blocks;
+            // SAFETY: both have these rows.
+            unsafe {
+                let (from, to) = (x.skip(at, self.exact), grouped.start.skip(at, self.exact));
+                group(from, to, LANES.min(rows - first), self.blocks, self.exact);
+            }
+        }
+        grouped
     }
 
     /// Their integers in pairs, from `row` on.
