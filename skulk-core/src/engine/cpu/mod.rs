@@ -182,8 +182,8 @@ impl Backend for Cpu {
     }
 
     fn stream(&self, rows: usize, width: usize) -> Result<Stream> {
-        // Its memory is no more than two such buffers', and there is an error where that is too much.
-        self.buffer(rows, width.saturating_mul(2))?;
+        // Its memory is no more than three such buffers', and there is an error where that is too much.
+        self.buffer(rows, width.saturating_mul(3))?;
         Ok(Stream {
             products: ProductScratch::new(rows, width, self.precision),
             selected: Selected::default(),

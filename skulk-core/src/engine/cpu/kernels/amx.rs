@@ -31,9 +31,12 @@ fn available() -> bool {
     *AVAILABLE.get_or_init(|| (avx512_vnni::SET.available)() && has_tiles() && permitted())
 }
 
-/// Bits 24 and 25 of leaf 7, which processors with AVX-512 have: tiles, and products of bytes.
+/// Leaf 7, which all processors with AVX-512 have, tells it in its bits 24, for tiles, and 25, for products of bytes.
 fn has_tiles() -> bool {
-    __cpuid_count(7, 0).edx >> 24 & 3 == 3
+    #[allow(unused_unsafe, reason = "older compilers ask for it")]
+    // SAFETY: every processor of 64 bits has the instruction.
+    let leaf = unsafe { __cpuid_count(7, 0) };
+    leaf.edx >> 24 & 3 == 3
 }
 
 /// Asks the system for the registers, which it grants to the process as a whole. It does not where a thread's stack for
@@ -84,8 +87,8 @@ struct Shapes {
     rows: [u8; 16],
 }
 
-/// Shapes the tiles: 0 for sums, 1 for integers of so many activation rows, 2 for those of weights, each with so many
-/// bytes of an activation row or an output.
+/// Shapes the tiles: 0 for the sums of so many activation rows, 1 for so many bytes of each of these, 2 for as many of 16
+/// outputs.
 ///
 /// # Safety
 /// The machine has tiles. [`release`] is to follow.
@@ -128,6 +131,9 @@ unsafe fn dot(x: *const i8, distance: usize, weights: *const i32, to: &mut Sums)
         weights = in(reg) weights,
         line = in(reg) 4 * LANES,
         to = in(reg) to,
+        out("tmm0") _,
+        out("tmm1") _,
+        out("tmm2") _,
         options(nostack, preserves_flags),
     );
 }
@@ -162,7 +168,7 @@ impl Rows<'_> {
     /// Begins with a block's integers.
     ///
     /// # Safety
-    /// As of [`multiply`], as below; tiles have their shapes.
+    /// As of [`multiply`](multiply()), and tiles have their shapes.
     #[inline(always)]
     unsafe fn dot<L: Layout, const EXACT: bool>(&self, block: usize, to: &mut [Sums]) {
         let digits = if EXACT { 2 } else { 1 };
@@ -178,7 +184,7 @@ impl Rows<'_> {
     /// Adds what a block contributes.
     ///
     /// # Safety
-    /// As above, and all outputs of these blocks are there.
+    /// As of [`multiply`](multiply()), and there are [`sums_of`] integers.
     #[inline(always)]
     unsafe fn add<L: Layout, const EXACT: bool, const ALL: bool>(
         &self,
@@ -227,7 +233,7 @@ impl Rows<'_> {
     /// Block after block; `ALL`: there are 16 rows.
     ///
     /// # Safety
-    /// As above.
+    /// As of [`multiply`](multiply()).
     #[inline(always)]
     unsafe fn multiply<L: Layout, const EXACT: bool, const ALL: bool>(
         &self,
@@ -236,7 +242,7 @@ impl Rows<'_> {
     ) {
         let blocks = self.product.x_blocks;
         let mut sums = [S::zero(); LANES];
-        // Side by side: what is stored a multiple of 4096 bytes from what is loaded would hold that up.
+        // They lie side by side, as loads wait for stores a multiple of 4096 bytes away.
         let (mut next, rest) = memory.split_at_mut(const { sums_of::<L, EXACT>() });
         let mut own = &mut rest[..const { sums_of::<L, EXACT>() }];
         self.dot::<L, EXACT>(0, next);

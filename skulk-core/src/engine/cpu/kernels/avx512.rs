@@ -6,8 +6,8 @@ use std::arch::x86_64::*;
 use super::avx2::Avx2;
 use super::simd::{LANES, Rows, Simd, operations, two_steps};
 
-/// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too. `SIGNED`: weights are packed for who
-/// takes signed ones, which [`dot4`](Simd::dot4) does not.
+/// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too. `SIGNED`: weights are packed as
+/// AMX takes them, and [`dot4`](Simd::dot4) is not for them.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512<const BF16: bool, const SIGNED: bool = false>;
 

@@ -89,7 +89,7 @@ fn note(products: &mut Products<'_>, head: &Matrix, k: usize, longest: f32) -> O
     if products.scratch.apart.iter().any(|apart| *apart >= APART) {
         return None;
     }
-    (products.precision, products.rounded) = (Precision::Fast, true);
+    products.set_precision(Precision::Fast, true);
     let work = products.work(head, 0..n_rows, stride);
     let Products { scratch, pool, packed_len, .. } = products;
     let packed = Packed::new(&mut scratch.packed, *packed_len, pool);

@@ -186,6 +186,11 @@ pub(crate) struct Products<'a> {
 }
 
 impl<'a> Products<'a> {
+    /// Goes on with activations that are rounded otherwise, which the scratch memory has or has not.
+    pub(super) fn set_precision(&mut self, precision: Precision, rounded: bool) {
+        (self.precision, self.rounded, self.paired, self.grouped) = (precision, rounded, false, [0..0, 0..0]);
+    }
+
     /// A product of consecutive rows of x, whose output is yet to be named.
     pub(super) fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
@@ -265,7 +270,7 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Adds `out = x · weightᵀ + bias` for consecutive rows of x.
+    /// Adds `out = x · weightᵀ + bias` for consecutive rows of x, which are those of other products or none of them.
     pub(crate) fn push(&mut self, matrix: &'a Matrix, rows: Range<usize>, out: &'a mut [f32]) {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         let out = &mut out[..rows.len() * n_out];

@@ -135,7 +135,7 @@ impl Products<'_> {
 
     /// The exact product of all rows with a matrix, with room for a strip in each row of the output.
     pub(super) fn exactly(&mut self, matrix: &Matrix) -> Work {
-        (self.precision, self.rounded) = (Precision::Exact, false);
+        self.set_precision(Precision::Exact, false);
         self.work(matrix, 0..self.n_rows(), STRIP * LANES)
     }
 }

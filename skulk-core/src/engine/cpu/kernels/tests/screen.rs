@@ -19,9 +19,13 @@ const N_IN: usize = 128;
 const N_OUT: usize = 5003;
 
 /// A head whose rows' elements are given.
-fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
+fn head(dtype: DType, element: impl FnMut(usize, usize) -> f32) -> Region {
+    head_of(N_OUT, dtype, element)
+}
+
+fn head_of(n_out: usize, dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
     let mut bytes = Vec::new();
-    for row in 0..N_OUT {
+    for row in 0..n_out {
         let row: Vec<f32> = (0..N_IN).map(|i| element(row, i)).collect();
         match dtype {
             DType::Q8_0 => {
@@ -34,7 +38,7 @@ fn head(dtype: DType, mut element: impl FnMut(usize, usize) -> f32) -> Region {
             _ => bytes.extend(stored_floats(dtype, &row).0),
         }
     }
-    region("head", dtype, [N_OUT, N_IN], &bytes, 0)
+    region("head", dtype, [n_out, N_IN], &bytes, 0)
 }
 
 fn top(pool: &Pool, kernels: &Kernels, matrix: &Matrix, x: &[f32], k: usize) -> (Vec<TokenId>, Vec<f32>) {
@@ -151,6 +155,28 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
                 assert!(first_digit::top(&mut products, &matrix, 1).is_none(), "{element}");
             }
         }
+    }
+}
+
+/// Where too many are about as large for one digit to tell, two do; of so many rows that tiles are packed.
+#[test]
+fn the_largest_logits_of_many_that_are_alike() {
+    let mut numbers = Numbers(34);
+    let (rows, k) = (19, 3);
+    let weight = head_of(60_000, DType::Q8_0, |row, i| i as f32 - 40.0 + (row % 7) as f32 * 1e-3);
+    let inputs: Vec<_> = (0..rows).map(|_| numbers.floats(N_IN)).collect();
+    let pool = Pool::new(1).unwrap();
+    for kernels in Kernels::all() {
+        let matrix = Matrix::new(kernels, weight.clone(), None).unwrap();
+        let x = inputs.concat();
+        let mut scratch = ProductScratch::new(rows, N_IN, Precision::Exact);
+        let mut products = scratch.products(kernels, &pool, &x, N_IN, Precision::Exact);
+        assert!(first_digit::top(&mut products, &matrix, k).is_none(), "{}", kernels.name);
+        let alone: Vec<_> = inputs.iter().map(|x| top(&pool, kernels, &matrix, x, k)).collect();
+        let (ids, logits): (Vec<_>, Vec<_>) = alone.into_iter().unzip();
+        let found = top(&pool, kernels, &matrix, &x, k);
+        assert_same(&found.1, &logits.concat(), kernels.name);
+        assert_eq!(found.0, ids.concat(), "{}", kernels.name);
     }
 }
 
