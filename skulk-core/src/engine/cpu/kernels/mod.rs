@@ -189,6 +189,7 @@ macro_rules! by_format {
         })
     }};
 }
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use by_format;
 
 /// Compiles kernels for an instruction set, by the features of processors that it needs. One that extends another

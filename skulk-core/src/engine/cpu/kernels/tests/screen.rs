@@ -163,7 +163,7 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
 fn the_largest_logits_of_many_that_are_alike() {
     let mut numbers = Numbers(34);
     let (rows, k) = (19, 3);
-    let weight = head_of(60_000, DType::Q8_0, |row, i| i as f32 - 40.0 + (row % 7) as f32 * 1e-3);
+    let weight = head_of(70_000, DType::Q8_0, |row, i| i as f32 - 40.0 + (row % 7) as f32 * 1e-3);
     let inputs: Vec<_> = (0..rows).map(|_| numbers.floats(N_IN)).collect();
     let pool = Pool::new(1).unwrap();
     for kernels in Kernels::all() {
