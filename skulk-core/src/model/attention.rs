@@ -2,10 +2,9 @@
 
 use super::decoder::Decoder;
 use super::layer::Attention;
-use super::rotation::Rotation;
 use super::workspace::Workspace;
 use crate::arch::{AttentionSpec, QkNorm, RopeLayout};
-use crate::engine::backend::{Attend, Backend, NormRope};
+use crate::engine::backend::{Attend, Backend, NormRope, Turn};
 use crate::error::Result;
 
 impl<B: Backend> Decoder<B> {
@@ -71,59 +70,41 @@ impl<B: Backend> Decoder<B> {
         if own_kv && layer.value.is_none() {
             b.gather(stream, key, &all[..rows], value)?;
         }
-        if let Some(ones) = &layer.value_norm {
-            let op = NormRope {
-                head_dim: attention.head_dim,
-                plain: 0,
-                norm: Some((ones, eps)),
-                layout: RopeLayout::Halves,
-            };
-            b.norm_rope(stream, &op, None, rows, value)?;
-        }
+        let of_value = layer.value_norm.as_ref().map(|ones| {
+            let layout = RopeLayout::Halves;
+            let op = NormRope { head_dim: attention.head_dim, plain: 0, norm: Some((ones, eps)), layout };
+            Turn { op, angles: None }
+        });
         let norms = layer.qk_norms.each_ref().map(|norm| norm.as_ref().map(|norm| (norm, eps)));
-        let rotations = self.rotations.of_layer(at);
         let widths = [attention.query_width(), attention.kv_width()];
-        let both = [&mut *query, &mut *key].into_iter().zip(widths).zip(norms).zip(rotations);
-        for (((x, width), norm), rotation) in both.take(if own_kv { 2 } else { 1 }) {
-            let rotation = rotation.map(|at| (&self.rotations.list()[at], &angles[at]));
-            self.norm_rope(stream, attention, norm, rotation, [rows, width], x)?;
+        let whole = attention.qk_norm == Some(QkNorm::All);
+        let both = [&mut *query, &mut *key].into_iter().zip(norms).zip(widths);
+        for ((x, norm), head_dim) in both.take(if own_kv { 2 } else { 1 }).filter(|_| whole) {
+            let op = NormRope { head_dim, plain: 0, norm, layout: RopeLayout::Halves };
+            b.norm_rope(stream, &op, None, rows, x)?;
         }
+        let [q_rotation, k_rotation] = self.rotations.of_layer(at);
+        let turn = |norm: Option<_>, rotation: Option<usize>| {
+            let angles = rotation.map(|at| &angles[at]);
+            let layout = rotation.map_or(RopeLayout::Halves, |at| self.rotations.list()[at].layout);
+            let norm = norm.filter(|_| !whole);
+            let op = NormRope { head_dim: attention.head_dim, plain: 0, norm, layout };
+            (norm.is_some() || angles.is_some()).then_some(Turn { op, angles })
+        };
+        let turns = [turn(norms[0], q_rotation), turn(norms[1], k_rotation), of_value];
         let op = Attend {
             attention,
             sinks: layer.sinks.as_ref(),
             spans: &spans[self.groups.of_layer(at)],
             chosen: None,
         };
-        b.attend(stream, &op, query, own_kv.then_some([&*key, &*value]), pages, attended)?;
+        let heads = (&mut *query, own_kv.then_some([&mut *key, &mut *value]));
+        b.attend_turned(stream, &op, (&turns, rows), heads, pages, attended)?;
         if let Some(gate) = gate.as_ref().filter(|_| attention.output_gate) {
             b.gate_heads(stream, attended, gate, 1, rows)?;
         } else if let (Some(_), Some(gate)) = (&layer.head_gate, gate) {
             b.gate_heads(stream, attended, gate, attention.head_dim, rows)?;
         }
         b.linear(stream, attended, rows, &mut [(&layer.output, &mut *added)])
-    }
-
-    /// Norms queries or keys and rotates them, as their layer does.
-    pub(super) fn norm_rope(
-        &self,
-        stream: &mut B::Stream,
-        attention: &AttentionSpec,
-        norm: Option<(&B::Vector, f32)>,
-        rotation: Option<(&Rotation, &B::Buffer)>,
-        [rows, width]: [usize; 2],
-        x: &mut B::Buffer,
-    ) -> Result<()> {
-        let b = &*self.backend;
-        let layout = rotation.map_or(RopeLayout::Halves, |(rotation, _)| rotation.layout);
-        let (mut norm, angles) = (norm, rotation.map(|(_, angles)| angles));
-        if attention.qk_norm == Some(QkNorm::All) {
-            let op = NormRope { head_dim: width, plain: 0, norm: norm.take(), layout };
-            b.norm_rope(stream, &op, None, rows, x)?;
-        }
-        if norm.is_none() && angles.is_none() {
-            return Ok(());
-        }
-        let op = NormRope { head_dim: attention.head_dim, plain: 0, norm, layout };
-        b.norm_rope(stream, &op, angles, rows, x)
     }
 }

@@ -10,7 +10,7 @@ use super::load::Loader;
 use super::options::EngineOptions;
 use crate::arch::{Activation, ExpertsSpec, LayerTensor as T};
 use crate::engine::FfnMemory;
-use crate::engine::backend::{Backend, ExpertMemory, Experts, FeatureDown, Features, TopFeatures};
+use crate::engine::backend::{Backend, Expected, ExpertMemory, Experts, FeatureDown, Features, TopFeatures};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
 use crate::weights::{Memory, Region};
@@ -156,7 +156,14 @@ impl<B: Backend> ResidentExperts<B> {
         let up = loader.layer_matrix(layer, T::FfnUp)?;
         let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
         let weights = match self.work.features.filter(|(k, _)| *k < width) {
-            None => Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown)?]),
+            None => {
+                let both = [&gate, &up];
+                loader.backend.expect(match spec.cutoff {
+                    None => Expected::GatedBlock(spec.activation, both),
+                    Some(_) => Expected::Products(&both),
+                })?;
+                Weights::Dense([gate, up, loader.layer_matrix(layer, T::FfnDown)?])
+            }
             Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
                 let gate_up = [gate, up];
@@ -207,6 +214,16 @@ impl<B: Backend> ResidentExperts<B> {
             _ => None,
         };
         let down = loader.layer_experts(layer, T::ExpertDown, experts)?;
+        let ffn = &loader.arch.layers[layer].ffn;
+        let (activation, on_input) = (ffn.activation, ffn.experts.is_some_and(|experts| experts.on_input));
+        let up_too = up.as_ref();
+        loader.backend.expect(Expected::Experts {
+            activation,
+            on_input,
+            gate: &gate,
+            up: up_too,
+            down: &down,
+        })?;
         let weights = Weights::Experts { gate, up, down };
         // Who counts them has them mapped.
         let mut regions = vec![Vec::with_capacity(3); experts.1.len()];
@@ -272,12 +289,15 @@ impl<B: Backend> ResidentExperts<B> {
         match weights {
             Weights::Dense([to_gate, to_up, down]) => {
                 let _taken = units.map(Units::take_block);
+                let down = &mut [(down, output)];
+                let Some(deviations) = *cutoff else {
+                    let gate_up = [to_gate, to_up];
+                    return backend.gated_block(stream, activation, (input, rows), gate_up, inner, down);
+                };
                 let [gate, up] = &mut *inner;
                 backend.linear(stream, input, rows, &mut [(to_gate, &mut *gate), (to_up, up)])?;
-                if let Some(deviations) = *cutoff {
-                    backend.cut_off(stream, gate, deviations, rows)?;
-                }
-                backend.gated_linear(stream, activation, inner, rows, &mut [(down, output)])
+                backend.cut_off(stream, gate, deviations, rows)?;
+                backend.gated_linear(stream, activation, inner, rows, down)
             }
             Weights::Plain([to_up, down]) => {
                 let _taken = units.map(Units::take_block);

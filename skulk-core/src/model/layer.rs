@@ -7,7 +7,7 @@ use super::recurrent::Recurrent;
 use super::streams::{Bypass, Streams};
 use crate::arch::{self, AttentionSpec, LayerTensor as T, SharedExpert};
 use crate::engine::KvType;
-use crate::engine::backend::Backend;
+use crate::engine::backend::{Backend, Expected};
 use crate::error::Result;
 
 /// One layer's weights, but for those of its feed-forward block, see [`Split`](super::split::Split).
@@ -117,6 +117,13 @@ impl<B: Backend> Layer<B> {
             }
             None => None,
         };
+        let router = Router::load(loader, layer)?;
+        let scorer = router.as_ref().filter(|router| router.apart.is_none()).map(|router| &router.matrix);
+        // In the order in which a step has them.
+        let products = shared.iter().flat_map(|shared: &Shared<B>| {
+            [shared.gate.as_ref(), Some(&shared.up), shared.score.as_ref()].into_iter().flatten()
+        });
+        loader.backend.expect(Expected::Products(&products.chain(scorer).collect::<Vec<_>>()))?;
         let output_scale = match spec.output_scale {
             true => loader.layer_values(layer, T::OutputScale)?.first().copied().unwrap_or(1.0),
             false => 1.0,
@@ -126,7 +133,7 @@ impl<B: Backend> Layer<B> {
             mixer,
             post_attention_norm,
             ffn_norm,
-            router: Router::load(loader, layer)?,
+            router,
             shared,
             post_ffn_norm,
             input: spec.input.map(|_| InputWeights::load(loader, layer)).transpose()?,
@@ -150,6 +157,8 @@ impl<B: Backend> Attention<B> {
             None => [None, None],
         };
         let ones = || loader.backend.vector(vec![1.0; spec.head_dim]);
+        let products: Vec<_> = [Some(&query), key.as_ref(), value.as_ref()].into_iter().flatten().collect();
+        loader.backend.expect(Expected::Products(&products))?;
         Ok(Self {
             query,
             key,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::arch::{Activation, AttentionSpec, CHUNK, RopeLayout};
 use crate::cancel::CancelToken;
-use crate::engine::backend::{Attend, Backend, NormRope, PageSpec, Spans};
+use crate::engine::backend::{Attend, Backend, NormRope, PageSpec, Spans, Turn};
 use crate::engine::{DeviceSpeed, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
@@ -164,7 +164,8 @@ fn waiting<B: Backend>(backend: &B) -> Result<(f64, f64)> {
     backend.add_page(&mut pages, 0)?;
     let mut spans = Spans::default();
     spans.push(1, 0, 0, std::iter::once(0));
-    let rotated = NormRope { head_dim: spec.head_dim, plain: 0, norm: None, layout: RopeLayout::Halves };
+    let layout = RopeLayout::Halves;
+    let rotated = || NormRope { head_dim: spec.head_dim, plain: 0, norm: None, layout };
     let attended = Attend { attention: &spec, sinks: None, spans: &spans, chosen: None };
     let turns = vec![1.0; spec.head_dim / 2];
     let mut layers = |n: usize| {
@@ -173,15 +174,14 @@ fn waiting<B: Backend>(backend: &B) -> Result<(f64, f64)> {
         for _ in 0..n {
             let mut products = [(&matrix, &mut query), (&matrix, &mut keys), (&matrix, &mut values)];
             backend.norm_linear(stream, &x, norm, &mut normed, 1, &mut products)?;
-            for heads in [&mut query, &mut keys] {
-                backend.norm_rope(stream, &rotated, Some(&angles), 1, heads)?;
-            }
-            backend.attend(stream, &attended, &query, Some([&keys, &values]), &mut pages, &mut normed)?;
+            let turn = || Some(Turn { op: rotated(), angles: Some(&angles) });
+            let (turns, heads) = ([turn(), turn(), None], (&mut query, Some([&mut keys, &mut values])));
+            backend.attend_turned(stream, &attended, (&turns, 1), heads, &mut pages, &mut normed)?;
             backend.linear(stream, &normed, 1, &mut [(&matrix, &mut y)])?;
             backend.add(stream, &mut x, &y, 1.0, 1)?;
-            let [gate, up] = &mut inner;
-            backend.norm_linear(stream, &x, norm, &mut normed, 1, &mut [(&matrix, gate), (&matrix, up)])?;
-            backend.gated_linear(stream, Activation::Silu, &mut inner, 1, &mut [(&matrix, &mut y)])?;
+            backend.rms_norm(stream, &x, norm.0, norm.1, 1, &mut normed)?;
+            let (input, down) = ((&normed, 1), &mut [(&matrix, &mut y)]);
+            backend.gated_block(stream, Activation::Silu, input, [&matrix; 2], &mut inner, down)?;
             backend.add(stream, &mut x, &y, 1.0, 1)?;
         }
         backend.read(stream, &x, &mut [0.0; SMALL])

@@ -12,8 +12,8 @@ mod operands;
 mod pages;
 
 pub(crate) use self::operands::{
-    Attend, Blend, Choose, Chosen, ExpertMemory, Experts, FeatureDown, Head, NormRope, Recur, Routing,
-    StatePart, StateParts, StateVectors, TopFeatures, TopLogits,
+    Attend, Blend, Choose, Chosen, Expected, ExpertMemory, Experts, FeatureDown, Head, NormRope, Recur,
+    Routing, StatePart, StateParts, StateVectors, TopFeatures, TopLogits, Turn,
 };
 pub(crate) use self::pages::{PAGE, PageSpec, Run, Span, Spans, blank_behind, first_block, with_rows};
 pub(crate) use super::routes::Routes;
@@ -155,6 +155,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Equally shaped weight matrices, with their biases behind each other where they have some; their shapes have been
     /// checked.
     fn stack(&self, weights: Vec<Region>, biases: Option<Vec<f32>>) -> Result<Self::Stack>;
+    /// Prepares what will be asked for, where that takes time: while a model loads, not in its first steps.
+    fn expect(&self, _what: Expected<'_, Self>) -> Result<()> {
+        Ok(())
+    }
     /// Room for the routes of `rows` rows, `n_used` experts each.
     fn routes(&self, rows: usize, n_used: usize) -> Result<Self::Routes>;
     /// A vector.
@@ -310,6 +314,22 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.gated(stream, activation, gate, up, rows)?;
         self.linear(stream, gate, rows, products)
     }
+
+    /// [`gated_linear`](Self::gated_linear) of the products of `x` with a block's gate and up projection, for which `inner`
+    /// is room.
+    fn gated_block(
+        &self,
+        stream: &mut Self::Stream,
+        activation: Activation,
+        (x, rows): (&Self::Buffer, usize),
+        [to_gate, to_up]: [&Self::Matrix; 2],
+        inner: &mut [Self::Buffer; 2],
+        products: &mut [(&Self::Matrix, &mut Self::Buffer)],
+    ) -> Result<()> {
+        let [gate, up] = &mut *inner;
+        self.linear(stream, x, rows, &mut [(to_gate, gate), (to_up, up)])?;
+        self.gated_linear(stream, activation, inner, rows, products)
+    }
     /// `out = x · headᵀ`, soft-capped: the logits of each row.
     fn logits(
         &self,
@@ -431,6 +451,43 @@ pub(crate) trait Backend: Send + Sync + 'static {
         pages: &mut Self::Pages,
         out: &mut Self::Buffer,
     ) -> Result<()>;
+    /// [`attend`](Self::attend) of heads that are normed and rotated first: those of queries, keys and values. It may leave
+    /// keys and values as they are, and norm and rotate what it stores.
+    fn attend_turned(
+        &self,
+        stream: &mut Self::Stream,
+        op: &Attend<'_, Self>,
+        (turns, rows): (&[Option<Turn<'_, Self>>; 3], usize),
+        (q, kv): (&mut Self::Buffer, Option<[&mut Self::Buffer; 2]>),
+        pages: &mut Self::Pages,
+        out: &mut Self::Buffer,
+    ) -> Result<()> {
+        turn(self, stream, (turns, rows), (q, kv))
+            .and_then(|(q, kv)| self.attend(stream, op, q, kv, pages, out))
+    }
+}
+
+/// Norms and rotates queries, keys and values in place.
+pub(crate) fn turn<'a, B: Backend + ?Sized>(
+    b: &B,
+    stream: &mut B::Stream,
+    (turns, rows): (&[Option<Turn<'_, B>>; 3], usize),
+    (q, kv): (&'a mut B::Buffer, Option<[&'a mut B::Buffer; 2]>),
+) -> Result<(&'a B::Buffer, Option<[&'a B::Buffer; 2]>)> {
+    let [of_q, of_k, of_v] = turns;
+    let mut each = |turn: &Option<Turn<'_, B>>, x: &mut B::Buffer| match turn {
+        Some(Turn { op, angles }) => b.norm_rope(stream, op, *angles, rows, x),
+        None => Ok(()),
+    };
+    each(of_q, q)?;
+    match kv {
+        Some([k, v]) => {
+            each(of_k, k)?;
+            each(of_v, v)?;
+            Ok((q, Some([&*k, &*v])))
+        }
+        None => Ok((q, None)),
+    }
 }
 
 /// A device that can leave features of dense feed-forward blocks out.

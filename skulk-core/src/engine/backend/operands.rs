@@ -120,6 +120,29 @@ pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
     pub(crate) layout: RopeLayout,
 }
 
+/// What a model's decoded tokens will ask for.
+pub(crate) enum Expected<'a, B: Backend + ?Sized> {
+    /// [`Backend::linear`] with these.
+    Products(&'a [&'a B::Matrix]),
+    /// [`Backend::gated_block`] with a gate's and an up projection.
+    GatedBlock(Activation, [&'a B::Matrix; 2]),
+    /// [`Backend::experts`] with a gate's, an up and a down projection; whether weights multiply what experts take.
+    Experts {
+        activation: Activation,
+        on_input: bool,
+        gate: &'a B::Stack,
+        up: Option<&'a B::Stack>,
+        down: &'a B::Stack,
+    },
+}
+
+/// What is done to heads before they attend.
+pub(crate) struct Turn<'a, B: Backend + ?Sized> {
+    pub(crate) op: NormRope<'a, B>,
+    /// By what they are rotated, where they are.
+    pub(crate) angles: Option<&'a B::Buffer>,
+}
+
 /// The attention of a step's rows.
 pub(crate) struct Attend<'a, B: Backend + ?Sized> {
     pub(crate) attention: &'a AttentionSpec,

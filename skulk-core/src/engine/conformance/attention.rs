@@ -2,8 +2,10 @@
 
 use super::material::{Numbers, attention_spec, both_kept, latent_spec, wide, widths};
 use super::{Rounds, check, check_same, filled, oracle, values};
-use crate::arch::{AttentionSpec, Window};
-use crate::engine::backend::{Attend, Backend, PAGE, PageSpec, Spans, first_block};
+use crate::arch::{AttentionSpec, RopeLayout, Window};
+use crate::engine::backend::{
+    Attend, Backend, NormRope, PAGE, PageSpec, Spans, Turn, first_block, turn as turn_all,
+};
 use crate::engine::{KvType, KvTypes};
 
 /// Positions of every sequence.
@@ -124,6 +126,73 @@ fn case<B: Rounds>(b: &B, spec: &AttentionSpec, kv: KvTypes, cuts: Cuts, with_si
             }
         }
         before = Some(found);
+    }
+}
+
+/// Heads that are normed and rotated on the way are what they are when that is done first.
+pub(in crate::engine) fn turned<B: Rounds>(b: &B) {
+    let mut numbers = Numbers::new(31);
+    // Normed queries and keys, normed values, rotated ones, and by how many elements.
+    let ways = [
+        (false, false, RopeLayout::Halves, Some(1.0)),
+        (true, false, RopeLayout::Halves, Some(1.0)),
+        (true, true, RopeLayout::Pairs, Some(0.5)),
+        (true, true, RopeLayout::Halves, None),
+        (false, false, RopeLayout::Halves, None),
+    ];
+    let specs = [attention_spec([4, 2], 64, None, None), attention_spec([3, 1], 20, Some(5), None)];
+    for kv in B::KV_TYPES {
+        for (spec, (norms, value_norm, layout, share)) in
+            specs.iter().flat_map(|spec| ways.map(|way| (spec, way)))
+        {
+            let (head_dim, widths) = (spec.head_dim, widths(spec));
+            let weights = [(); 3].map(|()| b.vector(numbers.floats(head_dim)).unwrap());
+            let rows = 70;
+            let qkv = widths.map(|width| numbers.floats(rows * width));
+            let s = &mut b.stream(rows, widths[0]).unwrap();
+            let mut angles = b.buffer(rows, head_dim).unwrap();
+            let mut results = [(); 2].map(|()| (b.pages(&PageSpec::new(spec, *kv)).unwrap(), Vec::new()));
+            for (apart, (pages, found)) in results.iter_mut().enumerate() {
+                (0..2).for_each(|page| b.add_page(pages, page).unwrap());
+                let mut start = 0;
+                for chunk in [66, 1, 3] {
+                    let mut spans = Spans::default();
+                    spans.push(chunk, start, 0, [1, 0].into_iter());
+                    if let Some(share) = share {
+                        let n = (share * head_dim as f64) as usize / 2;
+                        let frequencies: Vec<f32> = (0..n).map(|i| 1.0 / (i + 1) as f32).collect();
+                        let positions: Vec<usize> = (start..start + chunk).collect();
+                        b.angles(s, &frequencies, &positions, &vec![1.0; chunk], &mut angles).unwrap();
+                    }
+                    let turn = |at: usize, norm: bool, rotated: bool| {
+                        let norm = norm.then_some((&weights[at], 1e-6));
+                        let op = NormRope { head_dim, plain: 0, norm, layout };
+                        let angles = share.filter(|_| rotated).map(|_| &angles);
+                        (norm.is_some() || angles.is_some()).then_some(Turn { op, angles })
+                    };
+                    let turns = [turn(0, norms, true), turn(1, norms, true), turn(2, value_norm, false)];
+                    let op = Attend { attention: spec, sinks: None, spans: &spans, chosen: None };
+                    let part = |i: usize| &qkv[i][start * widths[i]..][..chunk * widths[i]];
+                    let [mut q, mut k, mut v] = [0, 1, 2].map(|i| filled(b, s, widths[i], part(i)));
+                    let mut out = b.buffer(chunk, widths[0]).unwrap();
+                    let (turns, heads) = ((&turns, chunk), (&mut q, Some([&mut k, &mut v])));
+                    if apart == 0 {
+                        b.attend_turned(s, &op, turns, heads, pages, &mut out).unwrap();
+                    } else {
+                        let (q, kv) = turn_all(b, s, turns, heads).unwrap();
+                        b.attend(s, &op, q, kv, pages, &mut out).unwrap();
+                    }
+                    found.extend(values(b, s, &out, chunk * widths[0]));
+                    start += chunk;
+                }
+            }
+            let [(_, found), (_, expected)] = &results;
+            let what = format!("{kv}, norms {norms} {value_norm}, {layout:?} of {share:?}, {spec:?}");
+            check_same::<B>(found, expected, &what);
+            // Scores of normed heads are up to some 20. Rounding may fall out otherwise where a number lies between two.
+            check(found, &wide(expected), |_| 1e-4 + 0.1 * off((*kv).into()), &what);
+            assert!(found.iter().any(|x| x.abs() > 0.1), "{what}");
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) mod oracle;
 mod states;
 mod streams;
 
-pub(super) use attention::attention;
+pub(super) use attention::{attention, turned};
 pub(super) use chosen::chosen;
 pub(super) use experts::{experts, routing};
 pub(super) use features::top_features;
@@ -35,8 +35,8 @@ pub(super) use material::{
     Numbers, attention_spec, both_kept, latent_spec, region, stored_floats, wide, widths,
 };
 pub(super) use operations::{
-    elementwise, embed, gate_heads, linear, moves_rows, norm_rope, padded_rows, products_of_results,
-    results_narrower_than_buffers, rms_norm,
+    elementwise, embed, gate_heads, gated_block, linear, moves_rows, norm_rope, padded_rows,
+    products_of_results, results_narrower_than_buffers, rms_norm, sums_and_norms,
 };
 pub(super) use states::{state_cases, states};
 pub(super) use streams::streams;
@@ -62,8 +62,8 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::engine::conformance::conformance!(
             $backend;
-            moves_rows, embed, rms_norm, elementwise, linear, padded_rows, products_of_results, norm_rope,
-            results_narrower_than_buffers, attention, gate_heads, heads_with_weights, chosen, states, streams, routing,
+            moves_rows, embed, rms_norm, sums_and_norms, elementwise, linear, padded_rows, products_of_results,
+            gated_block, norm_rope, results_narrower_than_buffers, attention, turned, gate_heads, heads_with_weights, chosen, states, streams, routing,
             experts
         );
     };

@@ -344,6 +344,113 @@ pub(in crate::engine) fn products_of_results<B: Backend>(b: &B) {
     }
 }
 
+/// A block's projections, gate and result together are what they are one by one: with types of both projections alike and
+/// apart, shapes that end within a group of outputs, and biases.
+pub(in crate::engine) fn gated_block<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
+    let mut numbers = Numbers::new(17);
+    let (n_in, n_out) = (256, 12);
+    let glu = Activation::ClampedGlu { alpha: 1.702, limit: 1.75 };
+    let kinds = [
+        ([DType::Q4_K, DType::Q4_K], 32, Activation::Silu, false),
+        ([DType::Q8_0, DType::F16], 288, Activation::GeluTanh, false),
+        ([DType::Q4_K, DType::Q6_K], 64, glu, true),
+        ([DType::F32, DType::F32], 45, Activation::Gelu, false),
+    ];
+    for (dtypes, width, activation, biased) in kinds {
+        let mut matrix = |dtype, shape: [usize; 2], biased: bool| {
+            let bias = biased.then(|| numbers.floats(shape[0]));
+            b.matrix(Weights::new(&mut numbers, dtype, shape, 0).region, bias).unwrap()
+        };
+        let [gate, up] = dtypes.map(|dtype| matrix(dtype, [width, n_in], biased));
+        let down = matrix(DType::F32, [n_out, width], biased);
+        for rows in [1, 2, 5, 8, 40] {
+            let x = numbers.floats(rows * n_in);
+            let input = filled(b, s, n_in, &x);
+            let mut inner = [(); 2].map(|()| b.buffer(rows, 300).unwrap());
+            let [mut found, mut apart] = [(); 2].map(|()| b.buffer(rows, n_out).unwrap());
+            let products = &mut [(&down, &mut found)];
+            b.gated_block(s, activation, (&input, rows), [&gate, &up], &mut inner, products).unwrap();
+            let [to_gate, to_up] = &mut inner;
+            b.linear(s, &input, rows, &mut [(&gate, &mut *to_gate)]).unwrap();
+            b.linear(s, &input, rows, &mut [(&up, &mut *to_up)]).unwrap();
+            b.gated(s, activation, to_gate, to_up, rows).unwrap();
+            b.linear(s, to_gate, rows, &mut [(&down, &mut apart)]).unwrap();
+            let [found, apart] = [found, apart].map(|out| values(b, s, &out, rows * n_out));
+            let what = format!("{dtypes:?}, {width} wide, by {rows} rows");
+            check_same::<B>(&found, &apart, &what);
+            // Sums of 256 and of up to 288 products in f32, that of activations and weights up to some 20.
+            check(&found, &wide(&apart), |_| 2e-3, &what);
+        }
+    }
+}
+
+/// A sum and the norm behind it come out as they do one by one, whatever lies between them.
+pub(in crate::engine) fn sums_and_norms<B: Backend>(b: &B) {
+    let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
+    let mut numbers = Numbers::new(18);
+    for (rows, width) in [(1, 9), (3, 64), (2, 640), (40, 300)] {
+        let [x, y] = [(); 2].map(|()| numbers.floats(rows * width));
+        let [own, before] = [(); 2].map(|()| numbers.floats(width));
+        let (weight, before_weight) = (b.vector(own.clone()).unwrap(), b.vector(before.clone()).unwrap());
+        let eps = f64::from(1e-6f32);
+        let normed = |x: &[f64], weight: &[f32]| -> Vec<f64> {
+            x.chunks(width).flat_map(|x| oracle::rms_norm(x, &wide(weight), eps)).collect()
+        };
+        for (scale, norms_y) in [(1.0, false), (0.25, false), (1.0, true)] {
+            let added = if norms_y { normed(&wide(&y), &before) } else { wide(&y) };
+            let sum: Vec<f64> = wide(&x).iter().zip(&added).map(|(x, y)| x + f64::from(scale) * y).collect();
+            let add = |s: &mut B::Stream, x: &mut B::Buffer, y: &B::Buffer| {
+                if norms_y {
+                    let mut room = b.buffer(rows, width).unwrap();
+                    b.add_norm(s, x, y, (&before_weight, 1e-6), rows, &mut room).unwrap();
+                } else {
+                    b.add(s, x, y, scale, rows).unwrap();
+                }
+            };
+            let what = format!("{rows} rows of {width}, {scale}, norm {norms_y}");
+            // Sums of up to 640 squares, all positive, and a sum that may be small.
+            let tolerance = |_| 2e-5;
+
+            let (mut total, mut other) = (filled(b, s, width, &x), filled(b, s, width, &y));
+            let mut out = b.buffer(rows, width).unwrap();
+            add(s, &mut total, &other);
+            b.rms_norm(s, &total, &weight, 1e-6, rows, &mut out).unwrap();
+            check(&values(b, s, &out, x.len()), &normed(&sum, &own), tolerance, &what);
+            check(&values(b, s, &total, x.len()), &sum, tolerance, &what);
+
+            // The norm takes the place of what was added.
+            let mut total = filled(b, s, width, &x);
+            add(s, &mut total, &other);
+            b.rms_norm(s, &total, &weight, 1e-6, rows, &mut other).unwrap();
+            check(&values(b, s, &other, x.len()), &normed(&sum, &own), tolerance, &what);
+            check(&values(b, s, &total, x.len()), &sum, tolerance, &what);
+
+            // Of fewer rows, of others, and of none.
+            let (mut total, other) = (filled(b, s, width, &x), filled(b, s, width, &y));
+            add(s, &mut total, &other);
+            b.rms_norm(s, &total, &weight, 1e-6, 1, &mut out).unwrap();
+            check(&values(b, s, &out, width), &normed(&sum, &own)[..width], tolerance, &what);
+            check(&values(b, s, &total, x.len()), &sum, tolerance, &what);
+            add(s, &mut total, &other);
+            b.rms_norm(s, &other, &weight, 1e-6, rows, &mut out).unwrap();
+            check(&values(b, s, &out, x.len()), &normed(&wide(&y), &own), tolerance, &what);
+            let twice: Vec<f64> = sum.iter().zip(&added).map(|(x, y)| x + f64::from(scale) * y).collect();
+            check(&values(b, s, &total, x.len()), &twice, tolerance, &what);
+            add(s, &mut total, &other);
+            add(s, &mut total, &other);
+            let more = twice.iter().zip(&added).map(|(x, y)| x + 2.0 * f64::from(scale) * y);
+            check(&values(b, s, &total, x.len()), &more.collect::<Vec<_>>(), tolerance, &what);
+
+            // What a step leaves behind is no other step's.
+            add(s, &mut total, &other);
+            b.discard(s);
+            b.rms_norm(s, &other, &weight, 1e-6, rows, &mut out).unwrap();
+            check(&values(b, s, &out, x.len()), &normed(&wide(&y), &own), tolerance, &what);
+        }
+    }
+}
+
 /// Heads are multiplied by the sigmoids of their gates.
 pub(in crate::engine) fn gate_heads<B: Backend>(b: &B) {
     let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();

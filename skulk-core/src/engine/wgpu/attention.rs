@@ -11,9 +11,9 @@ use super::matrix::grid;
 use super::pages::Pages;
 use super::stream::{Scratch, Stream};
 use super::{Buffer, Gpu, choose, params, stride};
-use crate::arch::Window;
+use crate::arch::{AttentionSpec, RopeLayout, Window};
 use crate::engine::KvTypes;
-use crate::engine::backend::{Attend, PAGE, PageSpec, Span, Spans};
+use crate::engine::backend::{Attend, PAGE, PageSpec, Span, Spans, Turn};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Elements of a head beyond which the queries of a tile are fewer, for them to fit a workgroup's memory.
@@ -27,6 +27,9 @@ const MAX_PARTIALS: usize = 1 << 15;
 
 /// Spans of up to so many rows share a dispatch; longer ones do with those of like length.
 const FEW_ROWS: usize = 8;
+
+/// Buffers of the kernel that norms, rotates and keeps heads.
+const TURNED_OPERANDS: usize = 11;
 
 /// Words of a span in the table, see spans.wgsl.
 const SPAN_WORDS: usize = 5;
@@ -99,7 +102,7 @@ pub(super) fn attend(
     gpu: &Gpu,
     stream: &mut Stream,
     op: &Attend<'_, Gpu>,
-    (q, rows): (&Buffer, Option<[&Buffer; 2]>),
+    (q, rows, turned): (&Buffer, Option<[&Buffer; 2]>, Option<Turned<'_>>),
     pages: &Pages,
     out: &mut Buffer,
 ) -> Result<()> {
@@ -114,9 +117,10 @@ pub(super) fn attend(
 
     let (spec, kv) = (&pages.spec, pages.spec.kv);
     if let Some(rows) = rows {
-        match spec.latent {
-            Some(_) => write_parts(stream, spec, table, &[rows[1], rows[0]], keys)?,
-            None => write(stream, spec, table, rows, [keys, values])?,
+        match (spec.latent, turned) {
+            (Some(_), _) => write_parts(stream, spec, table, &[rows[1], rows[0]], keys)?,
+            (None, Some(turned)) => turned.write(stream, spec, table, (q, rows), [keys, values])?,
+            (None, None) => write(stream, spec, table, rows, [keys, values])?,
         }
     }
     let heads = [attention.n_heads, table.rows];
@@ -232,6 +236,90 @@ fn write(
         stream.dispatch(op, &operands, params, [n_kv, table.rows, 1])?;
     }
     Ok(())
+}
+
+/// How one kernel norms, rotates and keeps heads.
+pub(super) struct Turned<'a> {
+    gpu: &'a Gpu,
+    /// Weights of queries', keys' and values' norms.
+    norms: [Option<&'a Block>; 3],
+    eps: f32,
+    /// By what queries and keys are rotated, both alike but for the numbers.
+    angles: Option<[&'a Buffer; 2]>,
+    pairs: bool,
+    n_heads: usize,
+}
+
+impl<'a> Turned<'a> {
+    /// `None` where it takes several: for keys and values that are quantised or of different sizes, queries that are normed or
+    /// rotated where keys are not, and devices that bind few buffers.
+    pub(super) fn new(
+        gpu: &'a Gpu,
+        attention: &AttentionSpec,
+        turns: &[Option<Turn<'a, Gpu>>; 3],
+        spec: &PageSpec,
+    ) -> Option<Self> {
+        let kinds = [spec.kv.keys, spec.kv.values];
+        let same_size = spec.head_dim == attention.head_dim && attention.value_dim() == attention.head_dim;
+        if gpu.device.binds() < TURNED_OPERANDS || spec.latent.is_some() || !same_size {
+            return None;
+        }
+        if kinds.iter().any(|kind| kind.is_quantised()) {
+            return None;
+        }
+        let [q, k, v] = turns.each_ref().map(Option::as_ref);
+        let angles = |turn: Option<&Turn<'a, Gpu>>| turn.and_then(|turn| turn.angles);
+        let way =
+            |turn: Option<&Turn<'_, Gpu>>| turn.and_then(|turn| Some((turn.angles?.width, turn.op.layout)));
+        let norms = [q, k, v].map(|turn| turn.and_then(|turn| turn.op.norm));
+        let whole = |turn: &Turn<'_, Gpu>| turn.op.plain == 0 && turn.op.head_dim == spec.head_dim;
+        let alike = way(q) == way(k) && way(v).is_none() && norms[0].is_some() == norms[1].is_some();
+        let mut eps = norms.iter().flatten().map(|norm| norm.1);
+        let first = eps.next().unwrap_or(0.0);
+        if !alike || ![q, k, v].into_iter().flatten().all(whole) || eps.any(|eps| eps != first) {
+            return None;
+        }
+        Some(Self {
+            gpu,
+            norms: norms.map(|norm| norm.map(|norm| norm.0)),
+            eps: first,
+            angles: angles(q).zip(angles(k)).map(Into::into),
+            pairs: q.is_some_and(|turn| turn.op.layout == RopeLayout::Pairs),
+            n_heads: attention.n_heads,
+        })
+    }
+
+    fn write(
+        &self,
+        stream: &mut Stream,
+        spec: &PageSpec,
+        table: &Table<'_>,
+        (q, rows): (&Buffer, [&Buffer; 2]),
+        pages: [&Block; 2],
+    ) -> Result<()> {
+        let (n_kv, n_heads) = (spec.n_kv_heads, self.n_heads);
+        let (words, at) = stream.shared_table(&table.words)?;
+        let params = params::KeepHeads {
+            n_heads: n_heads as u32,
+            n_kv: n_kv as u32,
+            half: self.angles.map_or(0, |[angles, _]| angles.width as u32 / 2),
+            angles_stride: self.angles.map_or(0, |[angles, _]| angles.stride()),
+            q_stride: q.stride(),
+            k_stride: rows[0].stride(),
+            v_stride: rows[1].stride(),
+            slots: at + table.slots,
+            eps: self.eps,
+        };
+        let [q_angles, k_angles] =
+            self.angles.map_or([&self.gpu.unread; 2], |angles| angles.map(|angles| &angles.block));
+        let [q_norm, k_norm, v_norm] = self.norms.map(|norm| norm.unwrap_or(&self.gpu.unread));
+        let [k, v] = rows.map(|rows| &rows.block);
+        let operands: [_; TURNED_OPERANDS] =
+            [k, v, q_angles, k_angles, q_norm, k_norm, v_norm, &words, &q.block, pages[0], pages[1]];
+        let norms = [self.norms[0].is_some(), self.norms[2].is_some()];
+        let op = Op::keep_heads(spec.head_dim as u32, spec.kv, norms, self.pairs);
+        stream.dispatch(op, &operands, params, [n_heads + 2 * n_kv, table.rows, 1])
+    }
 }
 
 /// Rotates a part of heads `[heads, rows]`, which have so many elements, of `x` to `out`, which come with their strides.

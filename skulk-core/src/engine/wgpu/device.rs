@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::adapters::Adapter;
+use super::kernels::OPERANDS;
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) buffer: Option<u64>,
     /// The largest chunk of a matrix, likewise.
     pub(crate) chunk: Option<u64>,
+    /// Buffers that a kernel binds, at most, likewise.
+    pub(crate) operands: Option<u32>,
     /// Whether to add up within subgroups; only tests set it.
     pub(crate) subgroups: Option<bool>,
 }
@@ -43,6 +46,9 @@ pub(super) struct Device {
     submissions: AtomicU64,
     #[cfg(test)]
     dispatches: AtomicU64,
+    /// Bytes of weights that products of few rows read.
+    #[cfg(test)]
+    weights: AtomicU64,
     fault: Arc<Fault>,
 }
 
@@ -89,6 +95,10 @@ impl Device {
         if let Some(buffer) = limits.buffer {
             offered.max_storage_buffer_binding_size = offered.max_storage_buffer_binding_size.min(buffer);
         }
+        if let Some(operands) = limits.operands {
+            offered.max_storage_buffers_per_shader_stage =
+                offered.max_storage_buffers_per_shader_stage.min(operands);
+        }
         // Narrow subgroups save too few steps.
         let wide = adapter.features().contains(wgpu::Features::SUBGROUP)
             && adapter.get_info().subgroup_min_size >= 16;
@@ -131,6 +141,8 @@ impl Device {
             submissions: AtomicU64::new(0),
             #[cfg(test)]
             dispatches: AtomicU64::new(0),
+            #[cfg(test)]
+            weights: AtomicU64::new(0),
             fault,
         })
     }
@@ -182,6 +194,11 @@ impl Device {
         self.wait(self.submit(Some(encoder.finish())))
     }
 
+    /// Buffers that a kernel may bind.
+    pub(super) fn binds(&self) -> usize {
+        OPERANDS.min(self.limits.max_storage_buffers_per_shader_stage as usize)
+    }
+
     /// Bytes reserved at present.
     pub(super) fn reserved(&self) -> u64 {
         self.memory.reserved.load(Ordering::Relaxed)
@@ -213,6 +230,18 @@ impl Device {
     #[cfg(test)]
     pub(super) fn count_dispatch(&self) {
         self.dispatches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes what a dispatch reads of weights; tests count it.
+    pub(super) fn count_weights(&self, _bytes: u64) {
+        #[cfg(test)]
+        self.weights.fetch_add(_bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of weights that were read so far by products of few rows.
+    #[cfg(test)]
+    pub(super) fn weights(&self) -> u64 {
+        self.weights.load(Ordering::Relaxed)
     }
 
     /// Dispatches recorded so far.

@@ -8,7 +8,7 @@ use super::kernels::{Elementwise, OUTPUTS, Op, TILE};
 use super::matrix::{Chunk, expect_readable, grid, rows_in_a_chunk};
 use super::stream::{Scratch, Stream, storage};
 use super::{Buffer, Gpu, elementwise, params, stride};
-use crate::arch::Scoring;
+use crate::arch::{Activation, Scoring};
 use crate::engine::backend::{Experts, Routes, Routing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
@@ -60,9 +60,7 @@ impl Stack {
             .with("tensor", other.name())
             .with_hint("leave feed-forward blocks to the CPU, or use engine `cpu`"));
         }
-        for op in [Op::experts_matvec(dtype), Op::experts_matmul(dtype)] {
-            gpu.kernels.get(&gpu.device, &op)?;
-        }
+        gpu.kernels.get(&gpu.device, &Op::experts_matmul(dtype))?;
         let in_a_chunk = rows_in_a_chunk(&gpu.device, row_bytes * n_out)?;
         let chunks = weights
             .chunks(in_a_chunk)
@@ -108,6 +106,97 @@ impl Stack {
         }
         stream.weigh(places.len() * self.n_out * self.n_in)
     }
+}
+
+/// What gates let through of a few places, in one dispatch; `None` where that takes several.
+fn few_gated(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    op: &Experts<'_, Gpu>,
+    x: &Block,
+    places: usize,
+    out: &Block,
+) -> Result<Option<()>> {
+    let Some((gate, up)) = op.up.map(|up| (op.gate, up)) else { return Ok(None) };
+    let Some([gates, ups]) = are_gated(gate, up) else { return Ok(None) };
+    gpu.device.count_weights(
+        (places * gate.n_out) as u64 * u64::from(gates.params.row_bytes + ups.params.row_bytes),
+    );
+    let (what, [number, alpha]) = Elementwise::activation(op.activation);
+    let params = params::ExpertsGated {
+        n_in: gates.params.n_in,
+        x_stride: gates.params.x_stride,
+        out_stride: stride(gate.n_out) as u32,
+        n_out: gate.n_out as u32,
+        x_div: op.routes.n_used as u32,
+        row_bytes_0: gates.params.row_bytes,
+        row_bytes_1: ups.params.row_bytes,
+        has_bias: gate.biases.is_some().into(),
+        number,
+        alpha,
+    };
+    let [gate_bias, up_bias] = [gate, up].map(|stack| stack.biases.as_ref().unwrap_or(&gpu.unread));
+    let DeviceRoutes { ids, weights, .. } = op.routes;
+    let operands = [x, &gates.block, &ups.block, gate_bias, up_bias, ids, weights, out];
+    let [across, down] = grid(gate.n_out.div_ceil(OUTPUTS as usize));
+    let kernel = Op::experts_gated(&[gate.dtype, up.dtype], what, op.on_input);
+    stream.dispatch(kernel, &operands, params, [across, down, places])?;
+    stream.weigh(2 * places * gate.n_out * gate.n_in).map(Some)
+}
+
+/// Both projections' only chunks, where a kernel has both.
+fn are_gated<'a>(gate: &'a Stack, up: &'a Stack) -> Option<[&'a Chunk; 2]> {
+    let ([gates], [ups]) = (&gate.chunks[..], &up.chunks[..]) else { return None };
+    (gate.biases.is_some() == up.biases.is_some() && gate.n_out == up.n_out).then_some([gates, ups])
+}
+
+/// Builds the kernels of a few places.
+pub(super) fn expect(
+    gpu: &Gpu,
+    (activation, on_input): (Activation, bool),
+    gate: &Stack,
+    up: Option<&Stack>,
+    down: &Stack,
+) -> Result<()> {
+    match up.filter(|up| are_gated(gate, up).is_some()) {
+        Some(up) => {
+            let what = Elementwise::activation(activation).0;
+            gpu.kernels.get(&gpu.device, &Op::experts_gated(&[gate.dtype, up.dtype], what, on_input))?;
+        }
+        None => drop(gpu.kernels.get(&gpu.device, &Op::experts_matvec(gate.dtype))?),
+    }
+    let op =
+        if down.chunks.len() == 1 { Op::experts_down(down.dtype) } else { Op::experts_matvec(down.dtype) };
+    gpu.kernels.get(&gpu.device, &op).map(drop)
+}
+
+/// What experts make of a few places, added up by row, in one dispatch; `None` where that takes several.
+fn few_down(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    op: &Experts<'_, Gpu>,
+    x: &Block,
+    rows: usize,
+    out: &mut Buffer,
+) -> Result<Option<()>> {
+    let stack = op.down;
+    let [chunk] = &stack.chunks[..] else { return Ok(None) };
+    let places = rows * op.routes.n_used;
+    gpu.device.count_weights((places * stack.n_out) as u64 * u64::from(chunk.params.row_bytes));
+    out.width = stack.n_out;
+    let params = params::Weights {
+        out_stride: out.stride(),
+        n_out: stack.n_out as u32,
+        x_div: op.routes.n_used as u32,
+        weighted: (!op.on_input).into(),
+        has_bias: stack.biases.is_some().into(),
+        ..chunk.params
+    };
+    let bias = stack.biases.as_ref().unwrap_or(&gpu.unread);
+    let operands = [&chunk.block, x, &op.routes.ids, &op.routes.weights, bias, &out.block];
+    let [across, down] = grid(stack.n_out.div_ceil(OUTPUTS as usize));
+    stream.dispatch(Op::experts_down(stack.dtype), &operands, params, [across, down, rows])?;
+    stream.weigh(places * stack.n_out * stack.n_in).map(Some)
 }
 
 /// Which expert each place takes.
@@ -193,11 +282,10 @@ pub(super) fn experts(
 ) -> Result<()> {
     let (n_used, n_experts) = (op.routes.n_used, op.gate.n_experts);
     let (n, width, n_out) = (rows * n_used, op.gate.n_out, op.down.n_out);
+    let few = n <= MATVEC_PLACES;
     let gate = stream.scratch(Scratch::Gate, n * stride(width))?;
-    let up = op.up.map(|up| Ok((up, stream.scratch(Scratch::Up, n * stride(width))?))).transpose()?;
-    let down = stream.scratch(Scratch::Down, n * stride(n_out))?;
     let (order, starts);
-    let places = if n <= MATVEC_PLACES {
+    let places = if few {
         Places::Few(&op.routes.ids, n)
     } else {
         (order, starts) =
@@ -206,21 +294,13 @@ pub(super) fn experts(
         stream.dispatch(Op::experts_sort(), &[&op.routes.ids, &order, &starts], params, [1, 1, 1])?;
         Places::Sorted { order: &order, starts: &starts, n }
     };
-    op.gate.multiply(gpu, stream, &x.block, n_used, &places, &gate)?;
-    if let Some((to_up, up)) = &up {
-        to_up.multiply(gpu, stream, &x.block, n_used, &places, up)?;
+    if !few || few_gated(gpu, stream, op, &x.block, n, &gate)?.is_none() {
+        gated(gpu, stream, op, &x.block, &places, &gate)?;
     }
-    let up = up.as_ref().map(|(_, up)| &**up);
-    let inner = stride(width) as u32;
-    if op.on_input {
-        for products in [Some(&*gate), up].into_iter().flatten() {
-            let weights = (&op.routes.weights, 1);
-            elementwise(stream, Elementwise::ScaleRows, weights, (products, inner), [n, width], [0.0; 2])?;
-        }
+    if few && few_down(gpu, stream, op, &gate, rows, out)?.is_some() {
+        return Ok(());
     }
-    let (what, numbers) = Elementwise::activation(op.activation);
-    // What is without a gate has nothing to multiply it with.
-    elementwise(stream, what, (up.unwrap_or(&gpu.unread), inner), (&gate, inner), [n, width], numbers)?;
+    let down = stream.scratch(Scratch::Down, n * stride(n_out))?;
     op.down.multiply(gpu, stream, &gate, 1, &places, &down)?;
     out.width = n_out;
     let params = params::ExpertsSum {
@@ -232,4 +312,32 @@ pub(super) fn experts(
     };
     let groups = [n_out.div_ceil(256), rows, 1];
     stream.dispatch(Op::experts_sum(), &[&down, &op.routes.weights, &out.block], params, groups)
+}
+
+/// What gates let through, operation by operation.
+fn gated(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    op: &Experts<'_, Gpu>,
+    x: &Block,
+    places: &Places<'_>,
+    gate: &Block,
+) -> Result<()> {
+    let (n, n_used, width) = (places.len(), op.routes.n_used, op.gate.n_out);
+    let up = op.up.map(|up| Ok((up, stream.scratch(Scratch::Up, n * stride(width))?))).transpose()?;
+    op.gate.multiply(gpu, stream, x, n_used, places, gate)?;
+    if let Some((to_up, up)) = &up {
+        to_up.multiply(gpu, stream, x, n_used, places, up)?;
+    }
+    let up = up.as_ref().map(|(_, up)| &**up);
+    let inner = stride(width) as u32;
+    if op.on_input {
+        for products in [Some(gate), up].into_iter().flatten() {
+            let weights = (&op.routes.weights, 1);
+            elementwise(stream, Elementwise::ScaleRows, weights, (products, inner), [n, width], [0.0; 2])?;
+        }
+    }
+    let (what, numbers) = Elementwise::activation(op.activation);
+    // What is without a gate has nothing to multiply it with.
+    elementwise(stream, what, (up.unwrap_or(&gpu.unread), inner), (gate, inner), [n, width], numbers)
 }

@@ -66,6 +66,18 @@ impl Gpu {
         self.device.dispatches()
     }
 
+    /// Bytes of weights that products of few rows read so far.
+    #[cfg(test)]
+    pub(crate) fn weights(&self) -> u64 {
+        self.device.weights()
+    }
+
+    /// Kernels of products that were built so far.
+    #[cfg(test)]
+    pub(crate) fn product_kernels(&self) -> usize {
+        self.kernels.products()
+    }
+
     /// How often work was sent to the device so far.
     #[cfg(test)]
     pub(crate) fn submissions(&self) -> u64 {

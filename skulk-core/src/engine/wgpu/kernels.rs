@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
 use super::params::{self, Params};
+use super::several;
 use crate::arch::Activation;
 use crate::engine::{KvType, KvTypes};
 use crate::error::Result;
@@ -18,8 +19,12 @@ use crate::weights::DType;
 /// Bytes of parameters that a kernel may have.
 pub(super) const PARAMS: u64 = 64;
 
-/// Buffers that a kernel may have: as many as every device of WebGPU binds.
-pub(super) const OPERANDS: usize = 8;
+/// Buffers that a kernel may have. Every device of WebGPU binds eight; kernels with more are asked for where a device
+/// [has room](Device::binds).
+pub(super) const OPERANDS: usize = 12;
+
+/// Matrices that a kernel may have.
+pub(super) const MATRICES: usize = 4;
 
 /// Outputs that a workgroup of a product of few rows computes.
 pub(super) const OUTPUTS: u32 = 4;
@@ -79,7 +84,7 @@ const CONSTANTS: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) name: &'static str,
-    weights: Option<DType>,
+    weights: [Option<DType>; MATRICES],
     values: [u32; CONSTANTS],
 }
 
@@ -88,22 +93,27 @@ pub(super) struct Op<P> {
     pub(super) key: Key,
     constants: &'static [&'static str],
     files: &'static [&'static str],
+    /// Those that each of several matrices has a copy of.
+    of_each: &'static [&'static str],
     params: PhantomData<fn(P)>,
 }
 
-/// `name(arguments): Params; how weights are stored; constants; files of shaders/;`
+/// `name(arguments): Params; how weights are stored; constants; files of shaders/; and of each matrix;`
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*): $params:ident; $weights:expr;
-        $($constant:ident = $value:expr),*; $($file:literal),*;)*) => {$(
+        $($constant:ident = $value:expr),*; $($file:literal),* $([$($each:literal),*])?;)*) => {$(
         impl Op<params::$params> {
             $(#[$doc])*
             pub(super) fn $name($($arg: $type),*) -> Self {
                 let mut values = [0; CONSTANTS];
                 values.iter_mut().zip([$(u32::from($value)),*]).for_each(|(to, value): (_, u32)| *to = value);
+                let mut weights = [None; MATRICES];
+                weights.iter_mut().zip($weights).for_each(|(to, dtype): (_, &DType)| *to = Some(*dtype));
                 Self {
-                    key: Key { name: stringify!($name), weights: $weights, values },
+                    key: Key { name: stringify!($name), weights, values },
                     constants: &[$(stringify!($constant)),*],
                     files: &[$(shader!($file)),*],
+                    of_each: &[$($(shader!($each)),*)?],
                     params: PhantomData,
                 }
             }
@@ -112,74 +122,99 @@ macro_rules! ops {
 }
 
 ops! {
-    elementwise(what: Elementwise): Elementwise; None; OPERATION = what as u32; "math", "elementwise";
-    gate_heads(): GateHeads; None; ; "math", "gate_heads";
-    gather(): Gather; None; ; "gather";
-    norm(add: bool): Norm; None; THREADS = 128u32, ADD = add; "sum", "norm";
-    norm_rope(norm: bool, pairs: bool): NormRope; None; THREADS = 64u32, NORM = norm, PAIRS = pairs; "sum", "norm_rope";
-    embed(dtype: DType): Weights; Some(dtype); ; "embed";
+    elementwise(what: Elementwise): Elementwise; &[]; OPERATION = what as u32; "math", "activation", "elementwise";
+    gate_heads(): GateHeads; &[]; ; "math", "gate_heads";
+    gather(): Gather; &[]; ; "gather";
+    norm(add: bool): Norm; &[]; THREADS = 128u32, ADD = add; "sum", "norm";
+    /// Whether what is added is normed first.
+    join(norm: bool): Join; &[]; THREADS = 256u32, NORM = norm; "sum", "join";
+    norm_rope(norm: bool, pairs: bool): NormRope; &[]; THREADS = 64u32, NORM = norm, PAIRS = pairs; "sum", "norm_rope";
+    embed(dtype: DType): Weights; &[dtype]; ; "embed";
     /// Of up to so many rows.
-    matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
-        "product", "dots", "matvec";
-    matmul(dtype: DType): Weights; Some(dtype); ; "product", "tiles", "matmul";
-    cache_write(head_dim: u32, kv: KvTypes): CacheWrite; None;
+    matvec(dtype: DType, rows: u32): Weights; &[dtype]; ROWS = rows, SUMS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "product", "dots", "put", "matvec";
+    /// Of one input with several matrices, without biases and with.
+    products(dtypes: &[DType], rows: u32): Several; dtypes;
+        ROWS = rows, SUMS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "products" ["several/plain", "several/product", "dots", "put"];
+    biased_products(dtypes: &[DType], rows: u32): Several; dtypes;
+        ROWS = rows, SUMS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "products" ["several/biased", "several/product", "dots", "put"];
+    /// A gate's and the other projection's.
+    gated(dtypes: &[DType; 2], rows: u32, what: Elementwise): Several; dtypes;
+        ROWS = rows, SUMS = 2 * rows, OUTPUTS = OUTPUTS, THREADS = 64u32, OPERATION = what as u32;
+        "math", "activation", "gated" ["several/weights", "dots"];
+    matmul(dtype: DType): Weights; &[dtype]; ; "product", "tiles", "matmul";
+    cache_write(head_dim: u32, kv: KvTypes): CacheWrite; &[];
         HEAD_DIM = head_dim, KEPT_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32;
         "kept", "half", "cache_write";
+    /// Whether queries and keys are normed, and values.
+    keep_heads(head_dim: u32, kv: KvTypes, norms: [bool; 2], pairs: bool): KeepHeads; &[];
+        HEAD_DIM = head_dim, KEPT_DIM = head_dim, KEYS = kv.keys as u32, VALUES = kv.values as u32, NORM = norms[0],
+        VALUE_NORM = norms[1], PAIRS = pairs, THREADS = 64u32;
+        "sum", "kept", "half", "keep_heads";
     /// Of some of the elements that are kept of a head.
-    cache_part(head_dim: u32, kept_dim: u32, kind: KvType): CachePart; None;
+    cache_part(head_dim: u32, kept_dim: u32, kind: KvType): CachePart; &[];
         HEAD_DIM = head_dim, KEPT_DIM = kept_dim, KIND = kind as u32; "kept", "half", "cache_part";
-    cache_quantise(head_dim: u32, kept_dim: u32, kind: KvType, values: bool): CacheQuantise; None;
+    cache_quantise(head_dim: u32, kept_dim: u32, kind: KvType, values: bool): CacheQuantise; &[];
         HEAD_DIM = head_dim, KEPT_DIM = kept_dim, KIND = kind as u32, VALUES = values, THREADS = 64u32;
         "kept", "half", "hadamard", "cache_quantise";
-    rotate(head_dim: u32): Rotate; None; HEAD_DIM = head_dim, THREADS = 64u32; "hadamard", "rotate";
+    rotate(head_dim: u32): Rotate; &[]; HEAD_DIM = head_dim, THREADS = 64u32; "hadamard", "rotate";
     /// `queries` of a workgroup.
-    attend(heads: Heads, kv: KvTypes, queries: u32, softcap: bool, sinks: bool): Attend; None;
+    attend(heads: Heads, kv: KvTypes, queries: u32, softcap: bool, sinks: bool): Attend; &[];
         HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, LATENT = heads.latent,
         KEYS = kv.keys as u32, VALUES = kv.values as u32, THREADS = attend_threads(heads.value_dim), T = queries,
         SOFTCAP = softcap, SINKS = sinks;
         "math", "kept", "keys", "spans", "attend";
-    attend_combine(heads: Heads, sinks: bool): Attend; None;
+    attend_combine(heads: Heads, sinks: bool): Attend; &[];
         VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, SINKS = sinks; "kept", "spans", "attend_combine";
     /// Of up to four rows.
-    blend(from: u32): Blend; None; FROM = from; "blend";
-    match_size(): RowsAlone; None; THREADS = 128u32; "sum", "match_size";
-    cut_off(): RowsAlone; None; THREADS = 128u32; "sum", "moments", "cut_off";
-    split_heads(): SplitHeads; None; ; "split_heads";
+    blend(from: u32): Blend; &[]; FROM = from; "blend";
+    match_size(): RowsAlone; &[]; THREADS = 128u32; "sum", "match_size";
+    cut_off(): RowsAlone; &[]; THREADS = 128u32; "sum", "moments", "cut_off";
+    split_heads(): SplitHeads; &[]; ; "split_heads";
     /// Elements of keys and of values, heads of keys and of values.
-    state_inputs(shape: [u32; 4], bias: bool, unit: bool, threads: u32): StateInputs; None;
+    state_inputs(shape: [u32; 4], bias: bool, unit: bool, threads: u32): StateInputs; &[];
         KEY_DIM = shape[0], VALUE_DIM = shape[1], KEY_HEADS = shape[2], HEADS = shape[3], BIAS = bias, UNIT = unit,
         THREADS = threads; "math", "sum", "runs", "state_inputs";
-    state_steps(shares: bool): StateSteps; None; SHARES = shares; "math", "state_steps";
+    state_steps(shares: bool): StateSteps; &[]; SHARES = shares; "math", "state_steps";
     /// Elements of keys and of values, and parts that keys are in.
-    recur(shape: [u32; 2], parts: u32, replaces: bool, of_elements: bool, skip: bool): Recur; None;
+    recur(shape: [u32; 2], parts: u32, replaces: bool, of_elements: bool, skip: bool): Recur; &[];
         KEY_DIM = shape[0], VALUE_DIM = shape[1], PARTS = parts, REPLACES = replaces, OF_ELEMENTS = of_elements,
         SKIP = skip; "runs", "recur";
-    state_outputs(gate: u32, threads: u32): StateOutputs; None; GATE = gate, THREADS = threads;
+    state_outputs(gate: u32, threads: u32): StateOutputs; &[]; GATE = gate, THREADS = threads;
         "math", "sum", "state_outputs";
-    layer_norm(): RowsAlone; None; THREADS = 128u32; "sum", "moments", "layer_norm";
+    layer_norm(): RowsAlone; &[]; THREADS = 128u32; "sum", "moments", "layer_norm";
     /// Elements of the indexer's heads, and those that are kept of a position; heads at a time.
-    scores(dims: [u32; 2], keys: KvType, together: u32): Choose; None;
+    scores(dims: [u32; 2], keys: KvType, together: u32): Choose; &[];
         HEAD_DIM = dims[0], KEPT_DIM = dims[1], KEYS = keys as u32, TOGETHER = together;
         "kept", "keys", "choosers", "scores";
-    choose(): Choose; None; KEPT_DIM = 2u32; "kept", "choosers", "choose";
-    attend_chosen(heads: Heads, keys: KvType, threads: u32): AttendChosen; None;
+    choose(): Choose; &[]; KEPT_DIM = 2u32; "kept", "choosers", "choose";
+    attend_chosen(heads: Heads, keys: KvType, threads: u32): AttendChosen; &[];
         HEAD_DIM = heads.head_dim, VALUE_DIM = heads.value_dim, KEPT_DIM = heads.kept_dim, KEYS = keys as u32,
         THREADS = threads; "kept", "keys", "choosers", "attend_chosen";
-    top(stage: u32): Top; None; STAGE = stage, SLICE = SLICE; "top";
+    top(stage: u32): Top; &[]; STAGE = stage, SLICE = SLICE; "top";
     /// Experts and how many of them are used, the same of their groups; whether scores are sigmoids, corrected, scaled, and
     /// normalised.
-    route(counts: [u32; 4], ways: [bool; 4]): Route; None;
+    route(counts: [u32; 4], ways: [bool; 4]): Route; &[];
         N_EXPERTS = counts[0], N_USED = counts[1], N_GROUPS = counts[2], GROUPS_USED = counts[3],
         SIGMOID = ways[0], CORRECTED = ways[1], SCALED = ways[2], NORMALISE = ways[3]; "route";
-    experts_sort(): ExpertsSort; None; ; "experts_sort";
-    experts_matvec(dtype: DType): Weights; Some(dtype); ROWS = 1u32, OUTPUTS = OUTPUTS, THREADS = 64u32;
-        "dots", "experts_matvec";
-    experts_matmul(dtype: DType): Weights; Some(dtype); ; "tiles", "experts_matmul";
-    experts_sum(): ExpertsSum; None; ; "experts_sum";
-    heads_gather(): HeadsGather; None; ; "heads_gather";
-    heads_matvec(dtype: DType, rows: u32): Weights; Some(dtype); ROWS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
-        "dots", "heads_matvec";
-    heads_matmul(dtype: DType): Weights; Some(dtype); ; "tiles", "heads_matmul";
+    experts_sort(): ExpertsSort; &[]; ; "experts_sort";
+    experts_matvec(dtype: DType): Weights; &[dtype]; ROWS = 1u32, SUMS = 1u32, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "dots", "put", "experts_matvec";
+    /// Both projections of a few places, weights of rows multiplying them or not.
+    experts_gated(dtypes: &[DType; 2], what: Elementwise, on_input: bool): ExpertsGated; dtypes;
+        ROWS = 1u32, SUMS = 2u32, OUTPUTS = OUTPUTS, THREADS = 64u32, OPERATION = what as u32, ON_INPUT = on_input;
+        "math", "activation", "experts_gated" ["several/weights", "dots"];
+    experts_down(dtype: DType): Weights; &[dtype]; ROWS = 1u32, SUMS = 1u32, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "dots", "put", "experts_down";
+    experts_matmul(dtype: DType): Weights; &[dtype]; ; "tiles", "experts_matmul";
+    experts_sum(): ExpertsSum; &[]; ; "experts_sum";
+    heads_gather(): HeadsGather; &[]; ; "heads_gather";
+    heads_matvec(dtype: DType, rows: u32): Weights; &[dtype];
+        ROWS = rows, SUMS = rows, OUTPUTS = OUTPUTS, THREADS = 64u32;
+        "dots", "put", "heads_matvec";
+    heads_matmul(dtype: DType): Weights; &[dtype]; ; "tiles", "heads_matmul";
 }
 
 impl<P: Params> Op<P> {
@@ -189,12 +224,15 @@ impl<P: Params> Op<P> {
             source += &format!("const {name}: u32 = {value}u;\n");
         }
         let mut files = self.files.to_vec();
-        files.extend(self.key.weights.map(format).unwrap_or_default());
-        if self.constants.contains(&"ROWS") {
-            // Sums of each row are added up over threads.
+        let matrices: Vec<_> = self.key.weights.into_iter().flatten().collect();
+        if self.of_each.is_empty() {
+            files.extend(matrices.iter().copied().flat_map(format));
+        }
+        if self.constants.contains(&"SUMS") {
+            // They are added up over threads.
             files.push(if subgroups { shader!("reduce_subgroup") } else { shader!("reduce_shared") });
         }
-        source + &files.join("\n")
+        source + &files.join("\n") + &several::source(self.of_each, &matrices)
     }
 }
 
@@ -216,7 +254,7 @@ pub(super) fn attend_threads(value_dim: u32) -> u32 {
 }
 
 /// The files that say how rows of weights are read.
-fn format(dtype: DType) -> Vec<&'static str> {
+pub(super) fn format(dtype: DType) -> Vec<&'static str> {
     let own = match dtype {
         DType::F32 => shader!("formats/f32"),
         DType::F16 => shader!("formats/f16"),
@@ -304,6 +342,13 @@ impl Kernels {
         let kernel = Arc::new(device.scoped(&format!("the kernel {:?}", op.key), make)?);
         built.insert(op.key, Arc::clone(&kernel));
         Ok(kernel)
+    }
+
+    /// Kernels of products that were built so far.
+    #[cfg(test)]
+    pub(super) fn products(&self) -> usize {
+        let built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        built.keys().filter(|key| key.weights[0].is_some() && key.name != "embed").count()
     }
 
     fn build(&self, device: &wgpu::Device, name: &str, source: String) -> Kernel {

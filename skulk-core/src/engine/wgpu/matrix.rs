@@ -1,9 +1,10 @@
 //! How does a matrix lie on the device, and how is it multiplied? Chunks of whole rows, as stored.
 
 use super::device::{Block, Device};
-use super::kernels::{OUTPUTS, Op, TILE};
+use super::kernels::{Elementwise, MATRICES, OPERANDS, OUTPUTS, Op, TILE};
 use super::stream::{Stream, storage};
 use super::{Buffer, Gpu, params, stride};
+use crate::arch::Activation;
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -50,6 +51,10 @@ impl Chunk {
 
     pub(super) fn rows(&self) -> usize {
         self.params.n_rows as usize
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.params.n_rows) * u64::from(self.params.row_bytes)
     }
 }
 
@@ -98,6 +103,18 @@ impl Matrix {
         Ok(())
     }
 
+    /// Of this one and those behind it, how many a kernel has together.
+    fn together<'a>(&self, gpu: &Gpu, mut behind: impl Iterator<Item = &'a Self>) -> usize {
+        let has_bias = self.bias.is_some();
+        // x, and of each its weights, results and biases.
+        let most = MATRICES.min((gpu.device.binds() - 1) / (2 + usize::from(has_bias)));
+        let goes = |other: &Self| other.chunks.len() == 1 && other.bias.is_some() == has_bias;
+        if !goes(self) {
+            return 1;
+        }
+        1 + behind.by_ref().take(most.saturating_sub(1)).take_while(|other| goes(other)).count()
+    }
+
     /// `out = x · selfᵀ + bias` of the first rows; `out` comes with its stride.
     pub(super) fn multiply(
         &self,
@@ -113,6 +130,7 @@ impl Matrix {
             let params = params::Weights { out_stride, rows: rows as u32, has_bias, ..chunk.params };
             let operands = [&chunk.block, &x.block, bias, out];
             if rows <= MATVEC_ROWS {
+                gpu.device.count_weights(chunk.bytes());
                 let together = rows.next_power_of_two();
                 let op = Op::matvec(self.dtype, together as u32);
                 let [across, down] = grid(chunk.rows().div_ceil(OUTPUTS as usize));
@@ -126,6 +144,153 @@ impl Matrix {
         }
         Ok(())
     }
+}
+
+/// One input's products of a few rows, as many in a dispatch as the device binds; others one by one.
+pub(super) fn multiply_all(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    x: &Buffer,
+    rows: usize,
+    products: &mut [(&Matrix, &mut Buffer)],
+) -> Result<()> {
+    for (matrix, out) in &mut *products {
+        out.width = matrix.n_out();
+    }
+    let mut rest = &*products;
+    while let [(first, out), behind @ ..] = rest {
+        let n = match rows <= MATVEC_ROWS {
+            true => first.together(gpu, behind.iter().map(|(matrix, _)| *matrix)),
+            false => 1,
+        };
+        let (these, others) = rest.split_at(n);
+        match these {
+            [_] => first.multiply(gpu, stream, x, rows, out.strided())?,
+            _ => multiply_together(gpu, stream, x, rows, these)?,
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Builds the kernels of one input's products of one row.
+pub(super) fn expect_products(gpu: &Gpu, matrices: &[&Matrix]) -> Result<()> {
+    let mut rest = matrices;
+    while let [first, behind @ ..] = rest {
+        let (these, others) = rest.split_at(first.together(gpu, behind.iter().copied()));
+        if these.len() > 1 {
+            gpu.kernels
+                .get(&gpu.device, &products_of(&several(these, 1, [0.0; 2]).1[..these.len()], first, 1))?;
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Builds the kernel of a gate's and another projection of one row.
+pub(super) fn expect_gated(gpu: &Gpu, activation: Activation, matrices: [&Matrix; 2]) -> Result<()> {
+    if !are_gated(matrices) {
+        return Ok(());
+    }
+    let what = Elementwise::activation(activation).0;
+    let op = Op::gated(&matrices.map(|matrix| matrix.dtype), 1, what);
+    gpu.kernels.get(&gpu.device, &op).map(drop)
+}
+
+/// Products of so many rows with matrices of these types that [go together](Matrix::together).
+fn products_of(dtypes: &[DType], like: &Matrix, rows: usize) -> Op<params::Several> {
+    let make = if like.bias.is_some() { Op::biased_products } else { Op::products };
+    make(dtypes, rows as u32)
+}
+
+/// Products of matrices that [go together](Matrix::together), in one dispatch.
+fn multiply_together(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    x: &Buffer,
+    rows: usize,
+    products: &[(&Matrix, &mut Buffer)],
+) -> Result<()> {
+    let mut matrices = [products[0].0; MATRICES];
+    matrices.iter_mut().zip(products).for_each(|(to, (matrix, _))| *to = matrix);
+    let matrices = &matrices[..products.len()];
+    matrices.iter().for_each(|matrix| gpu.device.count_weights(matrix.chunks[0].bytes()));
+    let (params, dtypes) = several(matrices, rows, [0.0; 2]);
+    let biases = matrices.iter().filter_map(|matrix| matrix.bias.as_ref());
+    let weights = matrices.iter().map(|matrix| &matrix.chunks[0].block);
+    let results = products.iter().map(|(_, out)| &out.block);
+    let (mut operands, mut n) = ([&x.block; OPERANDS], 1);
+    for (to, block) in operands[1..].iter_mut().zip(weights.chain(biases).chain(results)) {
+        (*to, n) = (block, n + 1);
+    }
+    let together = rows.next_power_of_two();
+    let groups = matrices.iter().map(|matrix| matrix.n_out().div_ceil(OUTPUTS as usize)).sum();
+    let [across, down] = grid(groups);
+    let groups = [across, down, rows.div_ceil(together)];
+    let op = products_of(&dtypes[..matrices.len()], matrices[0], together);
+    stream.dispatch(op, &operands[..n], params, groups)
+}
+
+/// What `what` makes of a gate's and another projection of a few rows, in one dispatch; `None` where that takes several.
+pub(super) fn gated(
+    gpu: &Gpu,
+    stream: &mut Stream,
+    (what, numbers): (Elementwise, [f32; 2]),
+    x: &Buffer,
+    [gate, up]: [&Matrix; 2],
+    rows: usize,
+    out: &mut Buffer,
+) -> Result<Option<()>> {
+    if rows > MATVEC_ROWS || !are_gated([gate, up]) {
+        return Ok(None);
+    }
+    [gate, up].iter().for_each(|matrix| gpu.device.count_weights(matrix.chunks[0].bytes()));
+    out.width = gate.n_out();
+    let (params, [gates, ups, ..]) = several(&[gate, up], rows, numbers);
+    let together = rows.next_power_of_two();
+    let [across, down] = grid(gate.n_out().div_ceil(OUTPUTS as usize));
+    let operands = [&x.block, &gate.chunks[0].block, &up.chunks[0].block, &out.block];
+    let op = Op::gated(&[gates, ups], together as u32, what);
+    stream.dispatch(op, &operands, params, [across, down, rows.div_ceil(together)]).map(Some)
+}
+
+/// Whether a kernel has both, a gate's and another projection.
+fn are_gated(matrices: [&Matrix; 2]) -> bool {
+    let plain = |matrix: &Matrix| matrix.chunks.len() == 1 && matrix.bias.is_none();
+    matrices.into_iter().all(plain) && matrices[0].n_out() == matrices[1].n_out()
+}
+
+/// What kernels are told of several matrices of one input, and how these are stored.
+fn several(
+    matrices: &[&Matrix],
+    rows: usize,
+    [number, alpha]: [f32; 2],
+) -> (params::Several, [DType; MATRICES]) {
+    let like = &matrices[0].chunks[0].params;
+    let (mut n_rows, mut row_bytes, mut dtypes) =
+        ([0; MATRICES], [0; MATRICES], [matrices[0].dtype; MATRICES]);
+    for (i, matrix) in matrices.iter().enumerate() {
+        let params = &matrix.chunks[0].params;
+        (n_rows[i], row_bytes[i], dtypes[i]) = (params.n_rows, params.row_bytes, matrix.dtype);
+    }
+    let [n_rows_0, n_rows_1, n_rows_2, n_rows_3] = n_rows;
+    let [row_bytes_0, row_bytes_1, row_bytes_2, row_bytes_3] = row_bytes;
+    let params = params::Several {
+        n_in: like.n_in,
+        x_stride: like.x_stride,
+        rows: rows as u32,
+        n_rows_0,
+        n_rows_1,
+        n_rows_2,
+        n_rows_3,
+        row_bytes_0,
+        row_bytes_1,
+        row_bytes_2,
+        row_bytes_3,
+        number,
+        alpha,
+    };
+    (params, dtypes)
 }
 
 /// Kernels take 16 elements at a time; only those of floats look where a row ends within them. None knows tables, or

@@ -17,6 +17,7 @@ mod matrix;
 mod pages;
 mod params;
 mod rows;
+mod several;
 mod states;
 mod stream;
 mod streams;
@@ -26,6 +27,7 @@ pub(crate) use adapters::Adapter;
 pub(crate) use device::Limits;
 pub(crate) use gpu::Gpu;
 
+use self::attention::Turned;
 use self::device::Block;
 use self::experts::{DeviceRoutes, Stack};
 use self::kernels::Elementwise;
@@ -38,8 +40,8 @@ use crate::arch::{Activation, RecurrentSpec};
 use crate::bytes::ByteSize;
 use crate::engine::KvType;
 use crate::engine::backend::{
-    Attend, Backend, Blend, Choose, Chosen, Experts, Head, NormRope, PageSpec, Recur, Routes, Routing,
-    TopLogits,
+    Attend, Backend, Blend, Choose, Chosen, Expected, Experts, Head, NormRope, PageSpec, Recur, Routes,
+    Routing, TopLogits, Turn, turn,
 };
 use crate::error::Result;
 use crate::ids::TokenId;
@@ -173,6 +175,16 @@ impl Backend for Gpu {
         Stack::new(self, &weights, biases)
     }
 
+    fn expect(&self, what: Expected<'_, Self>) -> Result<()> {
+        match what {
+            Expected::Products(matrices) => matrix::expect_products(self, matrices),
+            Expected::GatedBlock(activation, matrices) => matrix::expect_gated(self, activation, matrices),
+            Expected::Experts { activation, on_input, gate, up, down } => {
+                experts::expect(self, (activation, on_input), gate, up, down)
+            }
+        }
+    }
+
     fn vector(&self, values: Vec<f32>) -> Result<Block> {
         let block = self.floats("a vector", 1, values.len())?;
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -221,7 +233,7 @@ impl Backend for Gpu {
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = x.width;
-        x.norm(stream, (weight, eps), rows, out, false)
+        stream.norm(x.strided(), (weight, eps), [rows, x.width], out.strided())
     }
 
     fn add_norm(
@@ -233,7 +245,7 @@ impl Backend for Gpu {
         rows: usize,
         _room: &mut Buffer,
     ) -> Result<()> {
-        y.norm(stream, norm, rows, x, true)
+        x.add(stream, (y, 1.0), Some(norm), rows)
     }
 
     fn scale(&self, stream: &mut Stream, x: &mut Buffer, factor: f32, rows: usize) -> Result<()> {
@@ -242,7 +254,7 @@ impl Backend for Gpu {
     }
 
     fn add(&self, stream: &mut Stream, x: &mut Buffer, y: &Buffer, scale: f32, rows: usize) -> Result<()> {
-        elementwise(stream, Elementwise::Add, y.strided(), x.strided(), [rows, x.width], [scale, 0.0])
+        x.add(stream, (y, scale), None, rows)
     }
 
     fn blend(
@@ -292,10 +304,24 @@ impl Backend for Gpu {
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
-        products.iter_mut().try_for_each(|(matrix, out)| {
-            out.width = matrix.n_out();
-            matrix.multiply(self, stream, x, rows, out.strided())
-        })
+        matrix::multiply_all(self, stream, x, rows, products)
+    }
+
+    fn gated_block(
+        &self,
+        stream: &mut Stream,
+        activation: Activation,
+        (x, rows): (&Buffer, usize),
+        [to_gate, to_up]: [&Matrix; 2],
+        [gate, up]: &mut [Buffer; 2],
+        products: &mut [(&Matrix, &mut Buffer)],
+    ) -> Result<()> {
+        let what = Elementwise::activation(activation);
+        if matrix::gated(self, stream, what, x, [to_gate, to_up], rows, gate)?.is_none() {
+            self.linear(stream, x, rows, &mut [(to_gate, &mut *gate), (to_up, &mut *up)])?;
+            self.gated(stream, activation, gate, up, rows)?;
+        }
+        self.linear(stream, gate, rows, products)
     }
 
     fn linear_heads(
@@ -424,7 +450,24 @@ impl Backend for Gpu {
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        attention::attend(self, stream, op, (q, kv), pages, out)
+        attention::attend(self, stream, op, (q, kv, None), pages, out)
+    }
+
+    fn attend_turned(
+        &self,
+        stream: &mut Stream,
+        op: &Attend<'_, Self>,
+        (turns, rows): (&[Option<Turn<'_, Self>>; 3], usize),
+        (q, kv): (&mut Buffer, Option<[&mut Buffer; 2]>),
+        pages: &mut Pages,
+        out: &mut Buffer,
+    ) -> Result<()> {
+        if let (Some([k, v]), Some(turned)) = (&kv, Turned::new(self, op.attention, turns, &pages.spec)) {
+            let rows = (&*q, Some([&**k, &**v]), Some(turned));
+            return attention::attend(self, stream, op, rows, pages, out);
+        }
+        let (q, kv) = turn(self, stream, (turns, rows), (q, kv))?;
+        self.attend(stream, op, q, kv, pages, out)
     }
 }
 

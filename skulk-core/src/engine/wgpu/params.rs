@@ -41,6 +41,8 @@ params! {
     // The table of rows begins at `base`.
     Gather { width: u32, x_stride: u32, out_stride: u32, base: u32, behind: u32 }
     Norm { width: u32, x_stride: u32, out_stride: u32, eps: f32 }
+    // A factor where y is not normed.
+    Join { width: u32, y_stride: u32, x_stride: u32, out_stride: u32, scale: f32, y_eps: f32, eps: f32 }
     // Pairs of elements up to `half` are rotated, from element `plain` on.
     NormRope { head_dim: u32, plain: u32, half: u32, angles_stride: u32, x_stride: u32, eps: f32 }
     // Of all that read weights; each uses some.
@@ -56,14 +58,45 @@ params! {
         // Rows of x and of the result.
         rows: u32,
         has_bias: u32,
-        // Rows of one expert, and places that share a row of x.
+        // Rows of one expert, and places of a row; whether shares of these count.
         n_out: u32,
         x_div: u32,
+        weighted: u32,
         // Where the tokens begin whose rows are taken, and by what these are multiplied.
         token_base: u32,
         scale: f32,
         // From one head's results to the next one's.
         to_head: u32,
+    }
+    // Of several matrices, by number; what gates take.
+    Several {
+        n_in: u32,
+        // In vec4.
+        x_stride: u32,
+        rows: u32,
+        n_rows_0: u32,
+        n_rows_1: u32,
+        n_rows_2: u32,
+        n_rows_3: u32,
+        row_bytes_0: u32,
+        row_bytes_1: u32,
+        row_bytes_2: u32,
+        row_bytes_3: u32,
+        number: f32,
+        alpha: f32,
+    }
+    // Of gates and the other projection, as above.
+    ExpertsGated {
+        n_in: u32,
+        x_stride: u32,
+        out_stride: u32,
+        n_out: u32,
+        x_div: u32,
+        row_bytes_0: u32,
+        row_bytes_1: u32,
+        has_bias: u32,
+        number: f32,
+        alpha: f32,
     }
     ExpertsSort { n_places: u32, n_experts: u32 }
     // Rows of `n_in` elements, which weights multiply or not; strides in vec4.
@@ -156,6 +189,18 @@ params! {
     Top { n: u32, stride: u32, k: u32, n_slices: u32 }
     // Rows of keys and values; where their slots begin in the table.
     CacheWrite { rows: u32, n_kv: u32, k_stride: u32, v_stride: u32, slots: u32 }
+    // Pairs of elements up to `half` are rotated.
+    KeepHeads {
+        n_heads: u32,
+        n_kv: u32,
+        half: u32,
+        angles_stride: u32,
+        q_stride: u32,
+        k_stride: u32,
+        v_stride: u32,
+        slots: u32,
+        eps: f32,
+    }
     // Rows of one of them, or of a part whose first element is number `first` of a head's; what makes sums and
     // differences a rotation.
     CacheQuantise { n_kv: u32, x_stride: u32, slots: u32, first: u32, factor: f32 }

@@ -2,7 +2,7 @@
 
 use super::device::Block;
 use super::kernels::{Elementwise, Op};
-use super::stream::Stream;
+use super::stream::{Rows, Stream, Sum};
 use super::{Gpu, params};
 use crate::arch::RopeLayout;
 use crate::engine::backend::NormRope;
@@ -42,18 +42,17 @@ impl Buffer {
         (&self.block, self.stride())
     }
 
-    /// The RMS norm of the first rows, written to `out` or added to it.
-    pub(super) fn norm(
+    /// Its first rows get `scale` times those of another buffer, or these rows' norm.
+    pub(super) fn add(
         &self,
         stream: &mut Stream,
-        (weight, eps): (&Block, f32),
+        (y, scale): (&Buffer, f32),
+        norm: Option<(&Block, f32)>,
         rows: usize,
-        out: &Buffer,
-        add: bool,
     ) -> Result<()> {
-        let (width, x_stride, out_stride) = (self.width as u32, self.stride(), out.stride());
-        let params = params::Norm { width, x_stride, out_stride, eps };
-        stream.dispatch(Op::norm(add), &[&self.block, weight, &out.block], params, [rows, 1, 1])
+        let of = |buffer: &Buffer| Rows { block: (&buffer.block).into(), stride: buffer.stride() };
+        let norm = norm.map(|(weight, eps)| (weight.into(), eps));
+        stream.add(Sum { x: of(self), y: of(y), scale, norm, rows, width: self.width })
     }
 }
 

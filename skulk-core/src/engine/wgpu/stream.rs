@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::{Block, Device};
-use super::kernels::{Kernels, Key, OPERANDS, Op, PARAMS};
-use super::params::Params;
+use super::kernels::{Elementwise, Kernels, Key, OPERANDS, Op, PARAMS};
+use super::params::{self, Params};
 use super::stride;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -47,6 +47,8 @@ pub(crate) struct Stream {
     groups: HashMap<(Key, [u64; OPERANDS]), wgpu::BindGroup>,
     /// What is read back comes through here.
     readback: Option<Block>,
+    /// What waits for the operation behind it.
+    sum: Option<Sum>,
     /// Multiplications recorded.
     work: u64,
     before: Option<wgpu::SubmissionIndex>,
@@ -86,6 +88,44 @@ pub(super) enum Scratch {
     Starts,
 }
 
+/// `x += scale · y`, or the norm of `y`, of so many rows.
+pub(super) struct Sum {
+    pub(super) x: Rows,
+    pub(super) y: Rows,
+    pub(super) scale: f32,
+    /// Weights and epsilon; the scale is 1 then.
+    pub(super) norm: Option<(Operand, f32)>,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+}
+
+/// Rows of a block, and floats from one to the next.
+pub(super) struct Rows {
+    pub(super) block: Operand,
+    pub(super) stride: u32,
+}
+
+/// A block that is going to be bound.
+pub(super) struct Operand {
+    buffer: wgpu::Buffer,
+    id: u64,
+}
+
+impl Operand {
+    fn bound(&self) -> Bound<'_> {
+        (&self.buffer, self.id)
+    }
+}
+
+impl From<&Block> for Operand {
+    fn from(block: &Block) -> Self {
+        Self { buffer: block.buffer.clone(), id: block.id }
+    }
+}
+
+/// A buffer and the number of its block.
+type Bound<'a> = (&'a wgpu::Buffer, u64);
+
 struct Recording {
     // Ends before the encoder does.
     pass: wgpu::ComputePass<'static>,
@@ -124,10 +164,70 @@ impl Stream {
             bytes: Vec::new(),
             groups: HashMap::new(),
             readback: None,
+            sum: None,
             work: 0,
             before: None,
             scratch: HashMap::new(),
         })
+    }
+
+    /// Adds to rows. It is recorded with what comes next: with a norm of the sum in one dispatch.
+    pub(super) fn add(&mut self, sum: Sum) -> Result<()> {
+        self.settle()?;
+        self.sum = Some(sum);
+        Ok(())
+    }
+
+    /// `out = norm(x)` of the first rows; blocks come with their strides.
+    pub(super) fn norm(
+        &mut self,
+        (x, x_stride): (&Block, u32),
+        (weight, eps): (&Block, f32),
+        [rows, width]: [usize; 2],
+        (out, out_stride): (&Block, u32),
+    ) -> Result<()> {
+        let is_sum = |sum: &mut Sum| {
+            (sum.x.block.id, sum.rows, sum.width) == (x.id, rows, width)
+                && ![x.id, sum.y.block.id].contains(&out.id)
+        };
+        let Some(sum) = self.sum.take_if(is_sum) else {
+            let params = params::Norm { width: width as u32, x_stride, out_stride, eps };
+            return self.dispatch(Op::norm(false), &[x, weight, out], params, [rows, 1, 1]);
+        };
+        let params = params::Join {
+            width: width as u32,
+            y_stride: sum.y.stride,
+            x_stride,
+            out_stride,
+            scale: sum.scale,
+            y_eps: sum.norm.as_ref().map_or(0.0, |norm| norm.1),
+            eps,
+        };
+        let [weight, out] = [weight, out].map(|block| (&block.buffer, block.id));
+        let y = sum.y.block.bound();
+        // Where there is no norm nothing reads its weights.
+        let y_weight = sum.norm.as_ref().map_or(y, |norm| norm.0.bound());
+        let op = Op::join(sum.norm.is_some());
+        self.record(op, &[y, y_weight, weight, sum.x.block.bound(), out], params, [rows, 1, 1])
+    }
+
+    /// Records the sum that waits, if one does.
+    fn settle(&mut self) -> Result<()> {
+        let Some(Sum { x, y, scale, norm, rows, width }) = self.sum.take() else { return Ok(()) };
+        let n = width as u32;
+        let [x_stride, y_stride] = [x.stride, y.stride];
+        let [x, y] = [x.block.bound(), y.block.bound()];
+        match &norm {
+            Some((weight, eps)) => {
+                let params = params::Norm { width: n, x_stride: y_stride, out_stride: x_stride, eps: *eps };
+                self.record(Op::norm(true), &[y, weight.bound(), x], params, [rows, 1, 1])
+            }
+            None => {
+                let params = params::Elementwise { width: n, y_stride, x_stride, number: scale, alpha: 0.0 };
+                let groups = [width.div_ceil(64), rows, 1];
+                self.record(Op::elementwise(Elementwise::Add), &[y, x], params, groups)
+            }
+        }
     }
 
     /// Records a dispatch. The same buffer must not be both read and written.
@@ -135,6 +235,22 @@ impl Stream {
         &mut self,
         op: Op<P>,
         operands: &[&Block],
+        params: P,
+        groups: [usize; 3],
+    ) -> Result<()> {
+        self.settle()?;
+        let Some(first) = operands.first() else {
+            return Err(Error::new(ErrorKind::Internal, "an operation without operands"));
+        };
+        let mut bound: [Bound<'_>; OPERANDS] = [(&first.buffer, first.id); OPERANDS];
+        bound.iter_mut().zip(operands).for_each(|(to, block)| *to = (&block.buffer, block.id));
+        self.record(op, &bound[..operands.len()], params, groups)
+    }
+
+    fn record<P: Params>(
+        &mut self,
+        op: Op<P>,
+        operands: &[Bound<'_>],
         params: P,
         groups: [usize; 3],
     ) -> Result<()> {
@@ -159,14 +275,14 @@ impl Stream {
             self.groups.clear();
         }
         let mut key = [0; OPERANDS];
-        key.iter_mut().zip(operands).for_each(|(key, block)| *key = block.id);
+        key.iter_mut().zip(operands).for_each(|(key, (_, id))| *key = *id);
         let group = self.groups.entry((op.key, key)).or_insert_with(|| {
             let entries: Vec<_> = operands
                 .iter()
                 .enumerate()
-                .map(|(i, block)| wgpu::BindGroupEntry {
+                .map(|(i, (buffer, _))| wgpu::BindGroupEntry {
                     binding: i as u32,
-                    resource: block.buffer.as_entire_binding(),
+                    resource: buffer.as_entire_binding(),
                 })
                 .collect();
             self.device.device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -210,6 +326,7 @@ impl Stream {
     /// index.
     pub(super) fn table(&mut self, words: impl ExactSizeIterator<Item = u32>) -> Result<(Arc<Block>, u32)> {
         // The dispatch that takes them must not send them away.
+        self.settle()?;
         self.flush_if_full()?;
         let (before, len) = (self.tables.len() as u64, 4 * words.len() as u64);
         if before + len > self.tables_block.buffer.size() {
@@ -228,6 +345,7 @@ impl Stream {
 
     /// Like [`table`](Self::table); the same words, taken again, are sent once.
     pub(super) fn shared_table(&mut self, words: &[u32]) -> Result<(Arc<Block>, u32)> {
+        self.settle()?;
         self.flush_if_full()?;
         let same = |range: &&Range<usize>| {
             let kept = self.tables[(*range).clone()].as_chunks().0;
@@ -315,6 +433,7 @@ impl Stream {
                 self.device.block("results", total, usage)?
             }
         };
+        self.settle()?;
         let mut encoder = self.end();
         let mut at = 0;
         for (block, from, len) in parts {
@@ -339,6 +458,7 @@ impl Stream {
 
     /// Sends what is recorded. No more than one submission is ever waiting behind another.
     pub(super) fn send(&mut self) -> Result<()> {
+        self.settle()?;
         if self.recording.is_none() {
             return Ok(());
         }
@@ -375,7 +495,7 @@ impl Stream {
 
     /// Forgets what is recorded and was not sent.
     pub(super) fn discard(&mut self) {
-        self.recording = None;
+        (self.recording, self.sum) = (None, None);
         self.params.clear();
         self.tables.clear();
         self.shared.clear();

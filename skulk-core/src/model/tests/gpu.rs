@@ -204,6 +204,59 @@ fn a_decoded_token_is_one_submission() {
     }
 }
 
+/// What a decoded token takes of a layer: every weight once, and at most nine dispatches, of a layer with experts two more
+/// for which ones it takes. Norms over whole rows of queries and of keys are one each.
+#[test]
+fn a_layer_of_a_decoded_token_is_few_dispatches() {
+    let dense =
+        ["llama", "gemma3", "gemma2", "qwen2", "qwen3_vl", "phi3", "ministral3", "smollm3", "granite"];
+    let dense = dense.map(|name| (name, Limits::default(), 9));
+    let experts = [("mixtral", 11), ("gpt_oss", 11), ("minimax_m2", 13)];
+    let experts = experts.map(|(name, most)| (name, Limits::default(), most));
+    // What a kernel has more than eight buffers for is more dispatches then.
+    let few = ["llama", "gemma3"].map(|name| (name, Limits { operands: Some(8), ..Limits::default() }, 12));
+    for (name, limits, most) in dense.into_iter().chain(experts).chain(few) {
+        let gpu = software(limits);
+        let engine = wgpu_on(Arc::clone(&gpu), &EngineOptions::default().threads(1));
+        let checkpoint = open_checkpoint(fixture(name)).unwrap();
+        let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint).unwrap());
+        let never = CancelToken::new();
+        // A token behind so many others that attention is split, of all layers and of one less.
+        let counted = |layers: usize| {
+            let spec = ShardSpec::new(Arc::clone(&arch), 0..layers, 512, 64, KvType::F16).unwrap();
+            let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(&never, &|| ())).unwrap();
+            shard.open(SeqId(0), &[]).unwrap();
+            let (mut reply, built) = (Reply::new(), gpu.product_kernels());
+            let tokens: Vec<_> = prompt().into_iter().cycle().take(386).collect();
+            let steps = (0..6).map(|i| (64 * i, 64)).chain([(384, 1), (385, 1)]);
+            let mut counts = [0; 2];
+            for (start, rows) in steps {
+                let segments = [Segment::new(SeqId(0), start, rows)];
+                let before = [gpu.dispatches(), gpu.weights()];
+                let batch = Batch::new(&segments, &tokens[start..start + rows]);
+                shard.forward(&batch, &mut reply, &StepCx::new(&never)).unwrap();
+                counts = [gpu.dispatches() - before[0], gpu.weights() - before[1]];
+            }
+            assert_eq!(gpu.product_kernels(), built, "{name}: kernels are built while it loads");
+            counts
+        };
+        let n = arch.n_layers();
+        let [all, less] = [counted(n), counted(n - 1)];
+        let dispatches = all[0] - less[0];
+        assert!(dispatches <= most, "{name}: a layer is {dispatches} dispatches");
+        let share = arch.layers[n - 1].ffn.experts.map(|experts| [experts.n_used, experts.n_experts]);
+        let bytes = checkpoint.tensors().iter().map(|tensor| match (tensor.shape.len(), share) {
+            _ if !tensor.name.contains(&format!("layers.{}.", n - 1)) || tensor.name.contains("bias") => 0,
+            (2 | 3, Some([used, all])) if tensor.name.contains("expert") => {
+                tensor.len * used as u64 / all as u64
+            }
+            (2, _) => tensor.len,
+            _ => 0,
+        });
+        assert_eq!(all[1] - less[1], bytes.sum::<u64>(), "{name}: bytes of a layer");
+    }
+}
+
 /// A step of several sessions has the dispatches of one session's, and sends as much.
 #[test]
 fn sessions_share_submissions() {

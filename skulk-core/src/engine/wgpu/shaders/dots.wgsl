@@ -1,7 +1,7 @@
 // What are the products of up to ROWS rows of x with OUTPUTS (4) neighbouring rows of weights?
 //
 // Thread t of THREADS takes the 16-element groups t, t + THREADS and so on; a reduce_*.wgsl adds the
-// threads' sums up. Used by matvec.wgsl and experts_matvec.wgsl, which say where an output goes (`put`).
+// threads' sums up.
 
 // 16 consecutive elements of a row of x that begins at vec4 `row`. No vec4 beyond the row is read: it
 // might hold what is not finite, and weights there are 0.
@@ -45,12 +45,4 @@ fn dots(
             (*sums)[r] += vec4<f32>(dot16(w0, v), dot16(w1, v), dot16(w2, v), dot16(w3, v));
         }
     }
-}
-
-// Writes a row's four sums.
-fn put_all(row: u32, o: u32, s: vec4<f32>) {
-    put(row, o, s.x);
-    put(row, o + 1u, s.y);
-    put(row, o + 2u, s.z);
-    put(row, o + 3u, s.w);
 }

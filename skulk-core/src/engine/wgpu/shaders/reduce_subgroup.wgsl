@@ -1,6 +1,6 @@
 // What do the sums of all threads of a workgroup add up to? By subgroups, of any size from 4 on.
 //
-// THREADS threads have ROWS sums each. Needs the SUBGROUP feature; the interface is that of
+// THREADS threads have SUMS sums each. Needs the SUBGROUP feature; the interface is that of
 // reduce_shared.wgsl.
 
 struct Place {
@@ -11,11 +11,11 @@ struct Place {
 }
 
 const MOST = THREADS / 4u;
-var<workgroup> parts: array<vec4<f32>, MOST * ROWS>;
+var<workgroup> parts: array<vec4<f32>, MOST * SUMS>;
 
 // All threads call this together.
-fn reduce(me: Place, sums: ptr<function, array<vec4<f32>, ROWS>>) {
-    for (var r = 0u; r < ROWS; r++) {
+fn reduce(me: Place, sums: ptr<function, array<vec4<f32>, SUMS>>) {
+    for (var r = 0u; r < SUMS; r++) {
         let sum = subgroupAdd((*sums)[r]);
         if (me.lane == 0u) {
             parts[r * MOST + me.subgroup] = sum;
