@@ -5,16 +5,40 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 pub use crate::arch::listed::{StoredTensor, kept_bytes, tensors};
 
 use crate::CancelToken;
 use crate::arch::{Activation, AttentionSpec, RopeLayout};
 use crate::engine::backend::{Attend, Backend, NormRope, PAGE, PageSpec, Spans};
-use crate::engine::cpu::{Cpu, Nearest};
+use crate::engine::cpu::{Cpu, Nearest, trace};
 use crate::engine::{KvType, Precision, StepCx};
 use crate::error::Result;
 use crate::weights::{DType, MappedFile, Region, TensorInfo};
+
+/// An operation that threads shared.
+pub struct Traced {
+    /// The type of its work, which tells the function that it is in.
+    pub name: &'static str,
+    /// Bytes of weights that it read.
+    pub bytes: u64,
+    /// Multiplications and additions of products.
+    pub operations: u64,
+    /// When it began.
+    pub started: Instant,
+    /// How long it took.
+    pub seconds: f64,
+    /// Seconds that threads waited in it, all together.
+    pub waiting: f64,
+}
+
+/// All operations of the process's CPU engines while `work` runs, in order.
+pub fn traced<R>(work: impl FnOnce() -> R) -> (R, Vec<Traced>) {
+    trace::begin();
+    let result = work();
+    (result, trace::end())
+}
 
 /// The CPU engine's operations.
 pub struct Operations(Cpu);

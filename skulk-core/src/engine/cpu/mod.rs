@@ -12,6 +12,7 @@ mod nearest;
 mod pool;
 mod rows;
 mod states;
+pub(crate) mod trace;
 
 use experts::Selected;
 pub(crate) use experts::results as expert_results;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::trace::{Running, other};
 use crate::engine::StepCx;
 use crate::engine::turns::Turns;
 use crate::error::{Error, ErrorKind, Result};
@@ -148,12 +149,19 @@ impl Pool {
     /// Calls `work` with disjoint ranges that cover `0..total`, each of at least `least` units but
     /// the last, and with the number of the thread, below [`threads`](Self::threads). Returns when
     /// all are done. `work` must not call this itself.
-    pub(crate) fn run(&self, total: usize, least: usize, work: Work<'_>) {
+    pub(crate) fn run<F: Fn(Range<usize>, usize) + Sync>(&self, total: usize, least: usize, work: &F) {
+        let running = Running::new::<F>();
+        self.share(total, least, work, &running);
+        running.end(self.threads());
+    }
+
+    fn share(&self, total: usize, least: usize, work: Work<'_>, running: &Running) {
         let least = least.max(1);
         if self.workers.is_empty() || total <= least {
             if total > 0 {
                 work(0..total, 0);
             }
+            running.worked();
             return;
         }
         let _running = lock(&self.running);
@@ -182,6 +190,7 @@ impl Pool {
                 }
             }
             shared.take_parts(job, 0);
+            running.worked();
         }
         let panic = lock(&shared.panic).take();
         if let Some(panic) = panic {
@@ -283,7 +292,7 @@ impl Shared {
             seen = number;
             let job = *lock(&self.job);
             if let Some(job) = job {
-                let done = catch_unwind(AssertUnwindSafe(|| self.take_parts(job, worker)));
+                let done = catch_unwind(AssertUnwindSafe(|| other(|| self.take_parts(job, worker))));
                 if let Err(panic) = done {
                     // The others need not go on.
                     self.shares.iter().for_each(|share| share.store(0, Ordering::Relaxed));

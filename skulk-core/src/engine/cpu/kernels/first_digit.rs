@@ -16,6 +16,7 @@ use super::screen::{LEAST_ROWS, listed, settle};
 use super::simd::LANES;
 use super::top::{Largest, STRIP};
 use crate::engine::Precision;
+use crate::engine::cpu::trace;
 use crate::weights::DType;
 
 /// Activation rows from which on arithmetic is what products cost.
@@ -108,6 +109,7 @@ fn note(products: &mut Products<'_>, head: &Matrix, k: usize, longest: f32) -> O
     let too_many = AtomicBool::new(false);
     // SAFETY: the rounded rows and the head stay where they are until this returns.
     let work = unsafe { SharedWork::new(work) };
+    trace::next([head.n_out() * head.row_bytes, 2 * head.n_in() * head.n_out() * n_rows]);
     pool.run(total.div_ceil(STRIP), 1, &|strips, thread| {
         let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
         let Largest { logits, rows, noted, .. } = &mut *own;

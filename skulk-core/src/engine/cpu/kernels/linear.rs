@@ -12,6 +12,7 @@ use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised};
 use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
+use crate::engine::cpu::trace;
 
 /// Weight bytes below which another thread costs more than it saves.
 const LEAST_BYTES: usize = 32 << 10;
@@ -183,6 +184,8 @@ pub(crate) struct Products<'a> {
     pub(super) packed_len: usize,
     /// Of the smallest tile.
     pub(super) tile_bytes: usize,
+    /// Bytes of weights so far, and multiplications and additions.
+    pub(super) counts: [usize; 2],
 }
 
 impl<'a> Products<'a> {
@@ -282,15 +285,18 @@ impl<'a> Products<'a> {
         let work = self.work(matrix, rows, n_out).writing_to(out.as_mut_ptr(), 0);
         self.scratch.list.push(Item { first: self.total, work });
         self.total += matrix.tiles();
+        self.counts[0] += n_out * matrix.row_bytes;
+        self.counts[1] += 2 * n_in * n_out * n_rows;
         self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * n_rows);
     }
 
     /// Computes them all.
     pub(crate) fn run(self) {
-        let Self { scratch, pool, total, packed_len, tile_bytes, .. } = self;
+        let Self { scratch, pool, total, packed_len, tile_bytes, counts, .. } = self;
         let packed = Packed::new(&mut scratch.packed, packed_len, pool);
         let listed = Listed { list: &scratch.list, packed, total };
         let least = (LEAST_BYTES / tile_bytes.max(1)).max(1);
+        trace::next(counts);
         pool.run(total, least, &|range, thread| {
             // SAFETY: addresses come from slices that `self` borrows, whose lengths were checked against
             // the shapes when they were listed; tiles are given out once, and threads have their own

@@ -208,6 +208,7 @@ impl ProductScratch {
             total: 0,
             packed_len: 0,
             tile_bytes: usize::MAX,
+            counts: [0; 2],
         }
     }
 

@@ -29,6 +29,7 @@ use super::top::{Largest, STRIP};
 use super::{Kernels, Matrix};
 use crate::cancel::CancelToken;
 use crate::engine::cpu::pool::Pool;
+use crate::engine::cpu::trace;
 use crate::engine::top::Top;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Region;
@@ -207,6 +208,7 @@ impl Screen {
             upper_stride: tiles * LANES,
         };
         let (product, all) = (&product, &scratch.largest);
+        trace::next([self.copy.len(), 2 * tiles * LANES * blocks * BLOCK * n_rows]);
         pool.run(tiles.div_ceil(STRIP), 1, &|strips, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Largest { logits, rows, .. } = &mut *own;

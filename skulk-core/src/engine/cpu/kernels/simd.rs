@@ -316,7 +316,7 @@ pub(super) trait Simd: Copy + 'static {
 /// What the lower digit's place is worth in the upper one's.
 pub(super) const BASE: i32 = 255;
 
-/// Sums of upper digits, to which those of lower ones will be added, and `sums` are.
+/// What sums of upper digits are together with `sums`, to which those of lower ones may still be added.
 #[inline(always)]
 unsafe fn next_digit<S: Simd, const N: usize>(totals: &mut [S::I; N], sums: &[S::I; N]) {
     let mut n = 0;
@@ -384,11 +384,11 @@ pub(super) unsafe fn dot_digits<S: Simd, const FROM: usize, const TO: usize, con
     x: *const i8,
     distance: usize,
 ) {
-    let mut totals = [S::isplat(0); N];
-    S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x, distance);
-    next_digit::<S, N>(&mut totals, sums);
-    S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x.add(BLOCK), distance);
-    *sums = totals;
+    let mut upper = [S::isplat(0); N];
+    S::dot_rows::<FROM, TO, N>(&mut upper, weights, bits, x, distance);
+    S::dot_rows::<FROM, TO, N>(sums, weights, bits, x.add(BLOCK), distance);
+    next_digit::<S, N>(&mut upper, sums);
+    *sums = upper;
 }
 
 /// [`Simd::dot_packed_exact`], a digit at a time.

@@ -12,6 +12,7 @@ use super::simd::LANES;
 use crate::engine::Precision;
 use crate::engine::backend::TopLogits;
 use crate::engine::cpu::pool::Pool;
+use crate::engine::cpu::trace;
 use crate::engine::top::Top;
 
 /// Tiles whose logits are looked at before the next are computed: they stay in the cache.
@@ -105,6 +106,8 @@ impl Products<'_> {
         // SAFETY: the rows, as they are or rounded, and the matrix stay where they are until this returns.
         let work = unsafe { SharedWork::new(work) };
         let (all, strips) = (&scratch.largest, &scratch.strips);
+        let outputs: usize = strips.iter().map(|tiles| matrix.columns(tiles).len()).sum();
+        trace::next([outputs * matrix.row_bytes, 2 * outputs * matrix.n_in() * rows]);
         pool.run(strips.len(), 1, &|range, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Largest { logits, rows: tops, .. } = &mut *own;
