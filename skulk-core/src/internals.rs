@@ -33,7 +33,8 @@ pub struct Traced {
     pub waiting: f64,
 }
 
-/// All operations of the process's CPU engines while `work` runs, in order.
+/// All operations of the process's CPU engines while `work` runs, in order. Where several engines compute at a time, what
+/// threads wait for is mixed up.
 pub fn traced<R>(work: impl FnOnce() -> R) -> (R, Vec<Traced>) {
     trace::begin();
     let result = work();

@@ -364,6 +364,9 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
+/// Products that [`linear`] has computed at a time.
+pub(super) const TOGETHER: usize = 4;
+
 /// The same input's products, up to four of them at a time.
 pub(super) fn linear<'a, B: Backend>(
     b: &B,
@@ -373,7 +376,7 @@ pub(super) fn linear<'a, B: Backend>(
     mut products: impl Iterator<Item = (&'a B::Matrix, &'a mut B::Buffer)>,
 ) -> Result<()> {
     loop {
-        match [(); 4].map(|()| products.next()) {
+        match [(); TOGETHER].map(|()| products.next()) {
             [Some(first), Some(second), Some(third), Some(fourth)] => {
                 b.linear(stream, x, rows, &mut [first, second, third, fourth])?;
             }

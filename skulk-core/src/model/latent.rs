@@ -6,7 +6,7 @@ use super::layer::Attention;
 use super::load::Loader;
 use super::workspace::Workspace;
 use crate::arch::{AttentionSpec, LatentSpec, LayerTensor as T, RopeLayout, RowWidths};
-use crate::engine::backend::{Attend, Backend, Choose, NormRope};
+use crate::engine::backend::{Attend, Backend, Choose, Expected, NormRope};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What attention to latent vectors has beside.
@@ -66,7 +66,15 @@ impl<B: Backend> Latent<B> {
             }),
             None => None,
         };
+        if let Some(index) = &index {
+            loader.backend.expect(Expected::Products(&[&index.key, &index.weights]))?;
+        }
         Ok(Self { query, norm, keys, values, index })
+    }
+
+    /// What a layer's input is multiplied with for queries: they come of it, or of a latent vector.
+    pub(super) fn first<'a>(&'a self, query: &'a B::Matrix) -> &'a B::Matrix {
+        self.query.as_ref().map_or(query, |(to_latent, _)| to_latent)
     }
 }
 

@@ -157,15 +157,17 @@ impl<B: Backend> Attention<B> {
             None => [None, None],
         };
         let ones = || loader.backend.vector(vec![1.0; spec.head_dim]);
-        let products: Vec<_> = [Some(&query), key.as_ref(), value.as_ref()].into_iter().flatten().collect();
-        loader.backend.expect(Expected::Products(&products))?;
+        let latent = spec.latent.map(|latent| Latent::load(loader, layer, (spec, latent))).transpose()?;
+        let first = latent.as_ref().map_or(&query, |latent| latent.first(&query));
+        let products = [Some(first), key.as_ref(), value.as_ref()];
+        loader.backend.expect(Expected::Products(&products.into_iter().flatten().collect::<Vec<_>>()))?;
         Ok(Self {
             query,
             key,
             value,
             qk_norms,
             value_norm: (spec.value_norm && spec.has_kv()).then(ones).transpose()?,
-            latent: spec.latent.map(|latent| Latent::load(loader, layer, (spec, latent))).transpose()?,
+            latent,
             sinks: spec.sinks.then(|| loader.layer_vector(layer, T::Sinks)).transpose()?,
             head_gate,
             output: loader.layer_matrix(layer, T::AttentionOutput)?,

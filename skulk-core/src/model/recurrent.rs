@@ -1,10 +1,10 @@
 //! How do layers with states change them? Projections, as they are stored, and small vectors.
 
-use super::decoder::{Decoder, linear};
+use super::decoder::{Decoder, TOGETHER, linear};
 use super::load::Loader;
 use super::workspace::Workspace;
 use crate::arch::{Interleaved, LayerTensor as T, RecurrentSpec, StoredDecay};
-use crate::engine::backend::{Backend, Recur, StatePart, StateParts, StateVectors};
+use crate::engine::backend::{Backend, Expected, Recur, StatePart, StateParts, StateVectors};
 use crate::error::{Error, ErrorKind, Result};
 use crate::math;
 
@@ -64,7 +64,10 @@ impl<B: Backend> Recurrent<B> {
             let matrix = loader.whole_matrix(layer, parts)?;
             Ok::<_, Error>(Projection { latent, matrix, width: parts.iter().map(rows).sum() })
         };
-        let projections = stored.iter().map(projection).collect::<Result<_>>()?;
+        let projections = stored.iter().map(projection).collect::<Result<Vec<Projection<B>>>>()?;
+        let first: Vec<_> =
+            projections.iter().map(|own| own.latent.as_ref().unwrap_or(&own.matrix)).collect();
+        first.chunks(TOGETHER).try_for_each(|some| loader.backend.expect(Expected::Products(some)))?;
         let part = |tensor: T| {
             let (product, parts) =
                 stored.iter().enumerate().find(|(_, parts)| parts.contains(&tensor)).ok_or_else(|| {

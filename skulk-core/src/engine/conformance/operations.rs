@@ -389,7 +389,7 @@ pub(in crate::engine) fn gated_block<B: Backend>(b: &B) {
 pub(in crate::engine) fn sums_and_norms<B: Backend>(b: &B) {
     let s = &mut b.stream(MOST_ROWS, MOST_WIDTH).unwrap();
     let mut numbers = Numbers::new(18);
-    for (rows, width) in [(1, 9), (3, 64), (2, 640), (40, 300)] {
+    for (rows, width) in [(1, 9), (3, 64), (2, 640), (40, 300), (1, 1200)] {
         let [x, y] = [(); 2].map(|()| numbers.floats(rows * width));
         let [own, before] = [(); 2].map(|()| numbers.floats(width));
         let (weight, before_weight) = (b.vector(own.clone()).unwrap(), b.vector(before.clone()).unwrap());
@@ -409,7 +409,7 @@ pub(in crate::engine) fn sums_and_norms<B: Backend>(b: &B) {
                 }
             };
             let what = format!("{rows} rows of {width}, {scale}, norm {norms_y}");
-            // Sums of up to 640 squares, all positive, and a sum that may be small.
+            // Sums of up to 1200 squares, all positive, and a sum that may be small.
             let tolerance = |_| 2e-5;
 
             let (mut total, mut other) = (filled(b, s, width, &x), filled(b, s, width, &y));
@@ -418,6 +418,16 @@ pub(in crate::engine) fn sums_and_norms<B: Backend>(b: &B) {
             b.rms_norm(s, &total, &weight, 1e-6, rows, &mut out).unwrap();
             check(&values(b, s, &out, x.len()), &normed(&sum, &own), tolerance, &what);
             check(&values(b, s, &total, x.len()), &sum, tolerance, &what);
+
+            // A stage that ends between both has the same bits.
+            let together = [&out, &total].map(|of| values(b, s, of, x.len()));
+            let mut total = filled(b, s, width, &x);
+            add(s, &mut total, &other);
+            let mut apart = [values(b, s, &total, x.len()), Vec::new()];
+            b.rms_norm(s, &total, &weight, 1e-6, rows, &mut out).unwrap();
+            apart[1] = values(b, s, &out, x.len());
+            apart.reverse();
+            assert_eq!(together, apart, "{what}");
 
             // The norm takes the place of what was added.
             let mut total = filled(b, s, width, &x);

@@ -22,7 +22,7 @@ mod nothing {
         pub(in super::super) fn end(self, _threads: usize) {}
     }
 
-    pub(in super::super) fn next(_counts: [usize; 2]) {}
+    pub(in super::super) fn next(_counts: impl FnOnce() -> [u64; 2]) {}
 
     pub(in super::super) fn other<R>(work: impl FnOnce() -> R) -> R {
         work()
@@ -40,12 +40,12 @@ mod noted {
 
     static ON: AtomicBool = AtomicBool::new(false);
     static LIST: Mutex<Vec<Traced>> = Mutex::new(Vec::new());
-    /// Nanoseconds that threads other than the calling one worked on the operation that runs.
+    /// Nanoseconds that threads other than the calling one worked on the operation that runs: of one engine at a time.
     static OTHERS: AtomicU64 = AtomicU64::new(0);
 
     thread_local! {
         /// What this thread's next operation reads and computes.
-        static NEXT: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+        static NEXT: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
     }
 
     /// Begins to note.
@@ -60,10 +60,12 @@ mod noted {
         std::mem::take(&mut *LIST.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says how many bytes of weights, or of keys and values, the operation that comes next reads, and how many
-    /// multiplications and additions it has.
-    pub(in super::super) fn next(counts: [usize; 2]) {
-        NEXT.set(counts);
+    /// Says how many bytes of weights the operation that comes next reads, and how many multiplications and additions it
+    /// has.
+    pub(in super::super) fn next(counts: impl FnOnce() -> [u64; 2]) {
+        if ON.load(Ordering::Relaxed) {
+            NEXT.set(counts());
+        }
     }
 
     /// An operation that runs.
@@ -72,6 +74,7 @@ mod noted {
         name: &'static str,
         /// `None` where nobody asks.
         started: Option<Instant>,
+        counts: [u64; 2],
         /// Seconds that the calling thread worked.
         own: Cell<f64>,
     }
@@ -82,7 +85,7 @@ mod noted {
             if started.is_some() {
                 OTHERS.store(0, Ordering::Relaxed);
             }
-            Self { name: std::any::type_name::<F>(), started, own: Cell::new(0.0) }
+            Self { name: std::any::type_name::<F>(), started, counts: NEXT.take(), own: Cell::new(0.0) }
         }
 
         /// The calling thread has nothing left to do, but perhaps to wait.
@@ -94,7 +97,7 @@ mod noted {
 
         /// All threads have ended.
         pub(in super::super) fn end(self, threads: usize) {
-            let [bytes, operations] = NEXT.take().map(|n: usize| n as u64);
+            let [bytes, operations] = self.counts;
             let Some(started) = self.started else { return };
             let seconds = started.elapsed().as_secs_f64();
             let busy = self.own.get() + OTHERS.load(Ordering::Relaxed) as f64 / 1e9;

@@ -251,12 +251,12 @@ pub(super) struct Turned<'a> {
 }
 
 impl<'a> Turned<'a> {
-    /// `None` where it takes several: for keys and values that are quantised or of different sizes, queries that are normed or
+    /// `None` where it takes several, and where one does without: for many rows, keys and values that are quantised or of different sizes, queries that are normed or
     /// rotated where keys are not, and devices that bind few buffers.
     pub(super) fn new(
         gpu: &'a Gpu,
         attention: &AttentionSpec,
-        turns: &[Option<Turn<'a, Gpu>>; 3],
+        (turns, rows): (&[Option<Turn<'a, Gpu>>; 3], usize),
         spec: &PageSpec,
     ) -> Option<Self> {
         let kinds = [spec.kv.keys, spec.kv.values];
@@ -264,7 +264,8 @@ impl<'a> Turned<'a> {
         if gpu.device.binds() < TURNED_OPERANDS || spec.latent.is_some() || !same_size {
             return None;
         }
-        if kinds.iter().any(|kind| kind.is_quantised()) {
+        let none = turns.iter().all(Option::is_none);
+        if none || rows > FEW_ROWS || kinds.iter().any(|kind| kind.is_quantised()) {
             return None;
         }
         let [q, k, v] = turns.each_ref().map(Option::as_ref);

@@ -163,7 +163,11 @@ pub(super) fn expect(
             let what = Elementwise::activation(activation).0;
             gpu.kernels.get(&gpu.device, &Op::experts_gated(&[gate.dtype, up.dtype], what, on_input))?;
         }
-        None => drop(gpu.kernels.get(&gpu.device, &Op::experts_matvec(gate.dtype))?),
+        None => {
+            for stack in [Some(gate), up].into_iter().flatten() {
+                gpu.kernels.get(&gpu.device, &Op::experts_matvec(stack.dtype))?;
+            }
+        }
     }
     let op =
         if down.chunks.len() == 1 { Op::experts_down(down.dtype) } else { Op::experts_matvec(down.dtype) };

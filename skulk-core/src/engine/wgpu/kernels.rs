@@ -48,8 +48,6 @@ pub(super) enum Elementwise {
     Silu = 0,
     GeluTanh = 1,
     Gelu = 2,
-    /// The sum with the other one, times a number.
-    Add = 3,
     Softcap = 4,
     ClampedSilu = 5,
     ClampedGlu = 6,
@@ -125,9 +123,8 @@ ops! {
     elementwise(what: Elementwise): Elementwise; &[]; OPERATION = what as u32; "math", "activation", "elementwise";
     gate_heads(): GateHeads; &[]; ; "math", "gate_heads";
     gather(): Gather; &[]; ; "gather";
-    norm(add: bool): Norm; &[]; THREADS = 128u32, ADD = add; "sum", "norm";
-    /// Whether what is added is normed first.
-    join(norm: bool): Join; &[]; THREADS = 256u32, NORM = norm; "sum", "join";
+    /// What is added: nothing, rows, or their norm; whether that is normed.
+    add_norm(sum: u32, norm: bool): AddNorm; &[]; THREADS = 256u32, SUM = sum, NORM = norm; "sum", "add_norm";
     norm_rope(norm: bool, pairs: bool): NormRope; &[]; THREADS = 64u32, NORM = norm, PAIRS = pairs; "sum", "norm_rope";
     embed(dtype: DType): Weights; &[dtype]; ; "embed";
     /// Of up to so many rows.
@@ -344,11 +341,12 @@ impl Kernels {
         Ok(kernel)
     }
 
-    /// Kernels of products that were built so far.
+    /// Kernels of products that were built so far, but for those of heads with weights of their own.
     #[cfg(test)]
     pub(super) fn products(&self) -> usize {
         let built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        built.keys().filter(|key| key.weights[0].is_some() && key.name != "embed").count()
+        let other = ["embed", "heads_matvec", "heads_matmul"];
+        built.keys().filter(|key| key.weights[0].is_some() && !other.contains(&key.name)).count()
     }
 
     fn build(&self, device: &wgpu::Device, name: &str, source: String) -> Kernel {

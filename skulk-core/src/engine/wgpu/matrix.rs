@@ -108,7 +108,9 @@ impl Matrix {
         let has_bias = self.bias.is_some();
         // x, and of each its weights, results and biases.
         let most = MATRICES.min((gpu.device.binds() - 1) / (2 + usize::from(has_bias)));
-        let goes = |other: &Self| other.chunks.len() == 1 && other.bias.is_some() == has_bias;
+        let goes = |other: &Self| {
+            other.chunks.len() == 1 && other.bias.is_some() == has_bias && other.n_in == self.n_in
+        };
         if !goes(self) {
             return 1;
         }
@@ -190,7 +192,7 @@ pub(super) fn expect_products(gpu: &Gpu, matrices: &[&Matrix]) -> Result<()> {
 /// Builds the kernel of a gate's and another projection of one row.
 pub(super) fn expect_gated(gpu: &Gpu, activation: Activation, matrices: [&Matrix; 2]) -> Result<()> {
     if !are_gated(matrices) {
-        return Ok(());
+        return expect_products(gpu, &matrices);
     }
     let what = Elementwise::activation(activation).0;
     let op = Op::gated(&matrices.map(|matrix| matrix.dtype), 1, what);

@@ -462,7 +462,9 @@ impl Backend for Gpu {
         pages: &mut Pages,
         out: &mut Buffer,
     ) -> Result<()> {
-        if let (Some([k, v]), Some(turned)) = (&kv, Turned::new(self, op.attention, turns, &pages.spec)) {
+        if let (Some([k, v]), Some(turned)) =
+            (&kv, Turned::new(self, op.attention, (turns, rows), &pages.spec))
+        {
             let rows = (&*q, Some([&**k, &**v]), Some(turned));
             return attention::attend(self, stream, op, rows, pages, out);
         }

@@ -40,9 +40,8 @@ params! {
     GateHeads { width: u32, head_dim: u32, gates_stride: u32, x_stride: u32 }
     // The table of rows begins at `base`.
     Gather { width: u32, x_stride: u32, out_stride: u32, base: u32, behind: u32 }
-    Norm { width: u32, x_stride: u32, out_stride: u32, eps: f32 }
     // A factor where y is not normed.
-    Join { width: u32, y_stride: u32, x_stride: u32, out_stride: u32, scale: f32, y_eps: f32, eps: f32 }
+    AddNorm { width: u32, y_stride: u32, x_stride: u32, out_stride: u32, scale: f32, y_eps: f32, eps: f32 }
     // Pairs of elements up to `half` are rotated, from element `plain` on.
     NormRope { head_dim: u32, plain: u32, half: u32, angles_stride: u32, x_stride: u32, eps: f32 }
     // Of all that read weights; each uses some.

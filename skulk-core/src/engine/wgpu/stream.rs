@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::{Block, Device};
-use super::kernels::{Elementwise, Kernels, Key, OPERANDS, Op, PARAMS};
+use super::kernels::{Kernels, Key, OPERANDS, Op, PARAMS};
 use super::params::{self, Params};
 use super::stride;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,6 +49,8 @@ pub(crate) struct Stream {
     readback: Option<Block>,
     /// What waits for the operation behind it.
     sum: Option<Sum>,
+    /// Bound where a kernel writes no result.
+    unwritten: Block,
     /// Multiplications recorded.
     work: u64,
     before: Option<wgpu::SubmissionIndex>,
@@ -106,6 +108,7 @@ pub(super) struct Rows {
 }
 
 /// A block that is going to be bound.
+#[derive(Clone)]
 pub(super) struct Operand {
     buffer: wgpu::Buffer,
     id: u64,
@@ -165,6 +168,7 @@ impl Stream {
             groups: HashMap::new(),
             readback: None,
             sum: None,
+            unwritten: device.block("unused operands", 16, storage())?,
             work: 0,
             before: None,
             scratch: HashMap::new(),
@@ -190,44 +194,54 @@ impl Stream {
             (sum.x.block.id, sum.rows, sum.width) == (x.id, rows, width)
                 && ![x.id, sum.y.block.id].contains(&out.id)
         };
-        let Some(sum) = self.sum.take_if(is_sum) else {
-            let params = params::Norm { width: width as u32, x_stride, out_stride, eps };
-            return self.dispatch(Op::norm(false), &[x, weight, out], params, [rows, 1, 1]);
+        let sum = match self.sum.take_if(is_sum) {
+            Some(sum) => sum,
+            None => {
+                self.settle()?;
+                // Nothing is added.
+                let [x, y] =
+                    [(x, x_stride), (weight, 0)].map(|(of, stride)| Rows { block: of.into(), stride });
+                Sum { x, y, scale: 0.0, norm: None, rows, width }
+            }
         };
-        let params = params::Join {
-            width: width as u32,
-            y_stride: sum.y.stride,
-            x_stride,
-            out_stride,
-            scale: sum.scale,
-            y_eps: sum.norm.as_ref().map_or(0.0, |norm| norm.1),
-            eps,
-        };
-        let [weight, out] = [weight, out].map(|block| (&block.buffer, block.id));
-        let y = sum.y.block.bound();
-        // Where there is no norm nothing reads its weights.
-        let y_weight = sum.norm.as_ref().map_or(y, |norm| norm.0.bound());
-        let op = Op::join(sum.norm.is_some());
-        self.record(op, &[y, y_weight, weight, sum.x.block.bound(), out], params, [rows, 1, 1])
+        self.add_norm(sum, Some((weight.into(), eps)), Some((out.into(), out_stride)))
     }
 
     /// Records the sum that waits, if one does.
     fn settle(&mut self) -> Result<()> {
-        let Some(Sum { x, y, scale, norm, rows, width }) = self.sum.take() else { return Ok(()) };
-        let n = width as u32;
-        let [x_stride, y_stride] = [x.stride, y.stride];
-        let [x, y] = [x.block.bound(), y.block.bound()];
-        match &norm {
-            Some((weight, eps)) => {
-                let params = params::Norm { width: n, x_stride: y_stride, out_stride: x_stride, eps: *eps };
-                self.record(Op::norm(true), &[y, weight.bound(), x], params, [rows, 1, 1])
-            }
-            None => {
-                let params = params::Elementwise { width: n, y_stride, x_stride, number: scale, alpha: 0.0 };
-                let groups = [width.div_ceil(64), rows, 1];
-                self.record(Op::elementwise(Elementwise::Add), &[y, x], params, groups)
-            }
-        }
+        self.sum.take().map_or(Ok(()), |sum| self.add_norm(sum, None, None))
+    }
+
+    fn add_norm(
+        &mut self,
+        sum: Sum,
+        norm: Option<(Operand, f32)>,
+        out: Option<(Operand, u32)>,
+    ) -> Result<()> {
+        let Sum { x, y, scale, norm: y_norm, rows, width } = sum;
+        let kind = match (&y_norm, scale) {
+            (Some(_), _) => 2,
+            (None, 0.0) => 0,
+            (None, _) => 1,
+        };
+        let params = params::AddNorm {
+            width: width as u32,
+            y_stride: y.stride,
+            x_stride: x.stride,
+            out_stride: out.as_ref().map_or(0, |out| out.1),
+            scale,
+            y_eps: y_norm.as_ref().map_or(0.0, |norm| norm.1),
+            eps: norm.as_ref().map_or(0.0, |norm| norm.1),
+        };
+        let op = Op::add_norm(kind, out.is_some());
+        let unwritten = Operand::from(&self.unwritten);
+        // Weights that there are not are not read.
+        let of =
+            |norm: &'_ Option<(Operand, f32)>| norm.as_ref().map_or(y.block.clone(), |norm| norm.0.clone());
+        let (y_weight, weight) = (of(&y_norm), of(&norm));
+        let out = out.map_or(unwritten, |out| out.0);
+        let operands = [&y.block, &y_weight, &weight, &x.block, &out].map(Operand::bound);
+        self.record(op, &operands, params, [rows, 1, 1])
     }
 
     /// Records a dispatch. The same buffer must not be both read and written.

@@ -185,7 +185,7 @@ pub(crate) struct Products<'a> {
     /// Of the smallest tile.
     pub(super) tile_bytes: usize,
     /// Bytes of weights so far, and multiplications and additions.
-    pub(super) counts: [usize; 2],
+    pub(super) counts: [u64; 2],
 }
 
 impl<'a> Products<'a> {
@@ -285,8 +285,8 @@ impl<'a> Products<'a> {
         let work = self.work(matrix, rows, n_out).writing_to(out.as_mut_ptr(), 0);
         self.scratch.list.push(Item { first: self.total, work });
         self.total += matrix.tiles();
-        self.counts[0] += n_out * matrix.row_bytes;
-        self.counts[1] += 2 * n_in * n_out * n_rows;
+        self.counts[0] += (n_out * matrix.row_bytes) as u64;
+        self.counts[1] += 2 * (n_in * n_out) as u64 * n_rows as u64;
         self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * n_rows);
     }
 
@@ -296,7 +296,7 @@ impl<'a> Products<'a> {
         let packed = Packed::new(&mut scratch.packed, packed_len, pool);
         let listed = Listed { list: &scratch.list, packed, total };
         let least = (LEAST_BYTES / tile_bytes.max(1)).max(1);
-        trace::next(counts);
+        trace::next(|| counts);
         pool.run(total, least, &|range, thread| {
             // SAFETY: addresses come from slices that `self` borrows, whose lengths were checked against
             // the shapes when they were listed; tiles are given out once, and threads have their own

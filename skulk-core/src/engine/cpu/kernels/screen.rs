@@ -208,7 +208,7 @@ impl Screen {
             upper_stride: tiles * LANES,
         };
         let (product, all) = (&product, &scratch.largest);
-        trace::next([self.copy.len(), 2 * tiles * LANES * blocks * BLOCK * n_rows]);
+        trace::next(|| [self.copy.len(), 2 * tiles * LANES * blocks * BLOCK * n_rows].map(|n| n as u64));
         pool.run(tiles.div_ceil(STRIP), 1, &|strips, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Largest { logits, rows, .. } = &mut *own;

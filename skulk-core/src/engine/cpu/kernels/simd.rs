@@ -316,7 +316,7 @@ pub(super) trait Simd: Copy + 'static {
 /// What the lower digit's place is worth in the upper one's.
 pub(super) const BASE: i32 = 255;
 
-/// What sums of upper digits are together with `sums`, to which those of lower ones may still be added.
+/// What sums of upper digits are with `sums`, to which those of lower ones have been added or will be.
 #[inline(always)]
 unsafe fn next_digit<S: Simd, const N: usize>(totals: &mut [S::I; N], sums: &[S::I; N]) {
     let mut n = 0;
@@ -384,11 +384,17 @@ pub(super) unsafe fn dot_digits<S: Simd, const FROM: usize, const TO: usize, con
     x: *const i8,
     distance: usize,
 ) {
-    let mut upper = [S::isplat(0); N];
-    S::dot_rows::<FROM, TO, N>(&mut upper, weights, bits, x, distance);
-    S::dot_rows::<FROM, TO, N>(sums, weights, bits, x.add(BLOCK), distance);
-    next_digit::<S, N>(&mut upper, sums);
-    *sums = upper;
+    let mut totals = [S::isplat(0); N];
+    S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x, distance);
+    if N <= 2 {
+        // Sums of few rows do not wait for each other.
+        S::dot_rows::<FROM, TO, N>(sums, weights, bits, x.add(BLOCK), distance);
+        next_digit::<S, N>(&mut totals, sums);
+    } else {
+        next_digit::<S, N>(&mut totals, sums);
+        S::dot_rows::<FROM, TO, N>(&mut totals, weights, bits, x.add(BLOCK), distance);
+    }
+    *sums = totals;
 }
 
 /// [`Simd::dot_packed_exact`], a digit at a time.

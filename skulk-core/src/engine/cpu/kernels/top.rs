@@ -106,8 +106,10 @@ impl Products<'_> {
         // SAFETY: the rows, as they are or rounded, and the matrix stay where they are until this returns.
         let work = unsafe { SharedWork::new(work) };
         let (all, strips) = (&scratch.largest, &scratch.strips);
-        let outputs: usize = strips.iter().map(|tiles| matrix.columns(tiles).len()).sum();
-        trace::next([outputs * matrix.row_bytes, 2 * outputs * matrix.n_in() * rows]);
+        trace::next(|| {
+            let outputs: usize = strips.iter().map(|tiles| matrix.columns(tiles).len()).sum();
+            [outputs * matrix.row_bytes, 2 * outputs * matrix.n_in() * rows].map(|n| n as u64)
+        });
         pool.run(strips.len(), 1, &|range, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);
             let Largest { logits, rows: tops, .. } = &mut *own;

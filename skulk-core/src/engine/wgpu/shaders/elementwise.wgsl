@@ -13,9 +13,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     }
     let at = id.y * p.x_stride + id.x;
     let y_at = id.y * p.y_stride + id.x;
-    if OPERATION == 3u {
-        x[at] += p.number * y[y_at];
-    } else if OPERATION == 4u {
+    if OPERATION == 4u {
         x[at] = p.number * tanh_of(x[at] / p.number);
     } else if OPERATION == 9u {
         // y has one number a row.

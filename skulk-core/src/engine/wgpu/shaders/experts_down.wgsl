@@ -1,7 +1,7 @@
 // What do the experts of each row make together? For a few places.
 //
 // out[row][o] = the sum of share · (x[place] · W[routes[place] * n_out + o] + bias) over the row's x_div places, of which shares
-// count if `weighted`. After: constants ROWS = 1, SUMS = 1, OUTPUTS (4), THREADS; a format, dots.wgsl, put.wgsl, a
+// count if `weighted`. Threads have parts of all places. After: constants ROWS = 1, SUMS = 1, OUTPUTS (4), THREADS; a format, dots.wgsl, put.wgsl, a
 // reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, rows).
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
@@ -39,11 +39,18 @@ fn main(me: Place, @builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgro
     }
     let row = group.z;
     var sums: array<vec4<f32>, SUMS>;
-    for (var place = row * p.x_div; place < (row + 1u) * p.x_div; place++) {
+    // Groups of 16 elements of all places, behind each other.
+    let n_groups = (p.n_in + 15u) / 16u;
+    for (var i = me.thread; i < p.x_div * n_groups; i += THREADS) {
+        let place = row * p.x_div + i / n_groups;
+        let at = 16u * (i % n_groups);
+        let v = x16(place * p.x_stride, at);
         let first = routes[place] * p.n_out;
-        var own: array<vec4<f32>, ROWS>;
-        dots(me.thread, first + o, first + p.n_out - 1u, place, 1u, &own);
-        sums[0] += share(place) * own[0];
+        var own: vec4<f32>;
+        for (var j = 0u; j < OUTPUTS; j++) {
+            own[j] = dot16(weights16((first + min(o + j, p.n_out - 1u)) * p.row_bytes, at), v);
+        }
+        sums[0] += share(place) * own;
     }
     reduce(me, &sums);
     if (me.thread == 0u) {
