@@ -47,7 +47,7 @@ class Bench:
     def __init__(self, args):
         self.model, self.threads = args.model, args.threads[0]
         self.arm = Skulk()
-        depth, prompt = args.depths[0], args.prefill[0] if args.prefill else 512
+        depth, prompt = args.depths[0], args.prefill[0]
         self.runs = {memory: Run(self.model, self.threads, memory, depth, prompt) for memory in MEMORY}
 
     def round(self, number):
@@ -93,9 +93,10 @@ def share(run, part, counted, limit):
 
 def lines(parts):
     """Rows of a table from the same part of several rounds: medians of those that are alike."""
-    grouped = [group(part) for part in parts]
+    most = max(len({size(one) for one in part}) for part in parts)
+    grouped = [group(part, size if most <= MANY else name) for part in parts]
     merged = []
-    for which in grouped[0]:
+    for which in dict.fromkeys(which for own in grouped for which in own):
         ones = [own[which] for own in grouped if which in own]
         merged.append({"name": ones[0]["name"]} | {key: statistics.median(one[key] for one in ones) for key in SUMS})
     total = sum(one["seconds"] + one["before"] for one in merged)
@@ -105,12 +106,18 @@ def lines(parts):
     return [*long, add(f"{len(short)} others", short), add("**all**", merged)], total
 
 
-def group(part):
-    """Those of one function with as many bytes and as much arithmetic; where these are many, as experts make them, of one
-    function."""
-    size = lambda one: (one["name"], round(one["bytes"] / one["times"]), round(one["operations"] / one["times"]))
-    name = lambda one: (one["name"],)
-    of = size if len({size(one) for one in part}) <= MANY else name
+def size(one):
+    """Those of one function with as many bytes and as much arithmetic."""
+    return one["name"], round(one["bytes"] / one["times"]), round(one["operations"] / one["times"])
+
+
+def name(one):
+    """Those of one function: where sizes are many, as experts make them."""
+    return one["name"]
+
+
+def group(part, of):
+    """Sums of those that are alike."""
     found = {}
     for one in part:
         into = found.setdefault(of(one), {"name": one["name"]} | dict.fromkeys(SUMS, 0))

@@ -17,6 +17,7 @@
 mod peaks;
 mod reading;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,8 +46,8 @@ struct Args {
     #[arg(long, default_value = "mapped")]
     memory: Memory,
     /// Tokens that are decoded.
-    #[arg(long, default_value_t = 64)]
-    tokens: usize,
+    #[arg(long, default_value = "64")]
+    tokens: NonZeroUsize,
     /// Tokens before them.
     #[arg(long, default_value_t = 1)]
     depth: usize,
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<Value, AnyError> {
     let engine = EngineOptions::default().threads(args.threads).memory(args.memory);
-    let context = args.prompt.max(args.depth + args.tokens) + 16;
+    let context = args.prompt.max(args.depth + args.tokens.get()) + 16;
     let model = Model::open(&args.model, &LoadOptions::default().engine_options(engine).context(context))?;
     let pages = memory(args.bytes, args.memory == Memory::Resident)?;
     let read = bandwidth(&pages, args.threads, 8);
@@ -82,12 +83,12 @@ fn run(args: &Args) -> Result<Value, AnyError> {
 
     // Once before, so that everything is in memory.
     generate(&model, 0, args.depth, 4)?;
-    let [_, decode] = generate(&model, 1, args.depth, args.tokens)?;
+    let [_, decode] = generate(&model, 1, args.depth, args.tokens.get())?;
     generate(&model, 2, args.prompt, 0)?;
     let [prefill, _] = generate(&model, 3, args.prompt, 0)?;
     Ok(json!({
         "limits": { "read": read, "int8": int8 },
-        "decode": listed(&decode, args.tokens, args.threads),
+        "decode": listed(&decode, args.tokens.get(), args.threads),
         "prefill": listed(&prefill, 1, args.threads),
     }))
 }
@@ -103,9 +104,11 @@ fn generate(model: &Model, text: u32, prompt: usize, n: usize) -> Result<[Vec<Tr
         .speculate(Speculate::Off)
         .sampling(Sampling::default().temperature(0.0));
     let session = model.session()?;
-    let mut generation = session.generate(Prompt::Tokens(ids), options)?;
-    let (event, first) = traced(|| generation.next());
-    event.transpose()?;
+    let (generation, first) = traced(|| {
+        let mut generation = session.generate(Prompt::Tokens(ids), options)?;
+        generation.next().transpose().map(|_| generation)
+    });
+    let generation = generation?;
     // Steps do not wait for whoever reads: what runs is noted from here on, a token more or less.
     let (rest, behind) =
         traced(|| generation.map(|event| event.map(drop)).collect::<skulk::Result<Vec<()>>>());

@@ -467,13 +467,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 }
 
+/// Queries, and keys and values where there are some.
+type Heads<'a, B> = (&'a <B as Backend>::Buffer, Option<[&'a <B as Backend>::Buffer; 2]>);
+
 /// Norms and rotates queries, keys and values in place.
 pub(crate) fn turn<'a, B: Backend + ?Sized>(
     b: &B,
     stream: &mut B::Stream,
     (turns, rows): (&[Option<Turn<'_, B>>; 3], usize),
     (q, kv): (&'a mut B::Buffer, Option<[&'a mut B::Buffer; 2]>),
-) -> Result<(&'a B::Buffer, Option<[&'a B::Buffer; 2]>)> {
+) -> Result<Heads<'a, B>> {
     let [of_q, of_k, of_v] = turns;
     let mut each = |turn: &Option<Turn<'_, B>>, x: &mut B::Buffer| match turn {
         Some(Turn { op, angles }) => b.norm_rope(stream, op, *angles, rows, x),
