@@ -21,6 +21,7 @@ mod several;
 mod states;
 mod stream;
 mod streams;
+mod sums;
 mod vram;
 
 pub(crate) use adapters::Adapter;

@@ -2,7 +2,8 @@
 
 use super::device::Block;
 use super::kernels::{Elementwise, Op};
-use super::stream::{Rows, Stream, Sum};
+use super::stream::Stream;
+use super::sums::{Rows, Sum};
 use super::{Gpu, params};
 use crate::arch::RopeLayout;
 use crate::engine::backend::NormRope;
