@@ -251,8 +251,9 @@ pub(super) struct Turned<'a> {
 }
 
 impl<'a> Turned<'a> {
-    /// `None` where it takes several, and where one does without: for many rows, keys and values that are quantised or of different sizes, queries that are normed or
-    /// rotated where keys are not, and devices that bind few buffers.
+    /// `None` where nothing is to be done to heads, or one kernel is not enough: for many rows, keys and values that are
+    /// quantised or of different sizes, queries that are normed or rotated where keys are not, and devices that bind few
+    /// buffers.
     pub(super) fn new(
         gpu: &'a Gpu,
         attention: &AttentionSpec,
