@@ -1,8 +1,8 @@
 // What do the experts of each row make together? For a few places.
 //
-// out[row][o] = the sum of share · (x[place] · W[routes[place] * n_out + o] + bias) over the row's x_div places, of which shares
-// count if `weighted`. Threads have parts of all places. After: constants ROWS = 1, SUMS = 1, OUTPUTS (4), THREADS; a format, dots.wgsl, put.wgsl, a
-// reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, rows).
+// out[row][o] = the sum of share · (x[place] · W[routes[place] * n_out + o] + bias) over the row's x_div places, of which
+// shares count if `weighted`. Threads have parts of all places. After: constants ROWS = 1, SUMS = 1, OUTPUTS (4), THREADS;
+// a format, dots.wgsl, put.wgsl, a reduce_*.wgsl. With n = ceil(n_out / OUTPUTS), dispatch (any x, y with x * y >= n, rows).
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;

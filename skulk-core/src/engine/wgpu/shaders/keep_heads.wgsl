@@ -1,9 +1,10 @@
 // Norm and rotate heads, queries in place; keys and values go into their sequences' pages, as floats. This is what
 // norm_rope.wgsl and cache_write.wgsl do one after the other.
 //
-// After sum.wgsl, kept.wgsl and half.wgsl. Constants: THREADS; HEAD_DIM, even, and KEPT_DIM, the same; KEYS and VALUES, their kinds;
-// NORM of queries and keys, and VALUE_NORM; PAIRS as in norm_rope.wgsl. Rows are [row, head, HEAD_DIM]; of each, the table has page * PAGE + slot.
-// One workgroup a head of a row, those of queries first, then of keys, then of values: groups (n_heads + 2 * n_kv, rows, 1).
+// After sum.wgsl, kept.wgsl and half.wgsl. Constants: THREADS; HEAD_DIM, even, and KEPT_DIM, the same; KEYS and VALUES,
+// their kinds; NORM of queries and keys, and VALUE_NORM; PAIRS as in norm_rope.wgsl. Rows are [row, head, HEAD_DIM]; of
+// each, the table has page * PAGE + slot. One workgroup a head of a row, those of queries first, then of keys, then of
+// values: groups (n_heads + 2 * n_kv, rows, 1).
 
 // Bits of f32, as no arithmetic is to touch values that are not normed.
 @group(0) @binding(0) var<storage, read> k: array<u32>;
