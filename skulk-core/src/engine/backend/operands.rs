@@ -121,6 +121,7 @@ pub(crate) struct NormRope<'a, B: Backend + ?Sized> {
 }
 
 /// What a model's decoded tokens will ask for.
+#[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "only wgpu builds kernels for what is expected"))]
 pub(crate) enum Expected<'a, B: Backend + ?Sized> {
     /// [`Backend::linear`] with these.
     Products(&'a [&'a B::Matrix]),
