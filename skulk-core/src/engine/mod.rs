@@ -248,7 +248,8 @@ pub struct ShardEstimate {
 pub struct DeviceSpeed {
     /// Bytes of weights a second that a token is multiplied with, of weights in blocks of 4 bits.
     pub bytes_per_second: f64,
-    /// Operations a second of a prompt's products with such weights, a product and a sum being two.
+    /// Operations a second of a prompt's products with such weights, a product and a sum being two; what else a layer does
+    /// takes its part of the second.
     pub operations_per_second: f64,
     /// Seconds that a layer takes whatever its size.
     pub layer_seconds: f64,
@@ -417,7 +418,7 @@ pub trait Engine: Send + Sync {
     /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
 
-    /// Measures how fast the device is, in about a tenth of a second, with 132 MB of its memory for as long. `None`: the
+    /// Measures how fast the device is, in about a tenth of a second, with 99 MB of its memory for as long. `None`: the
     /// engine does not know how, or the library was built without optimisation, which says nothing about devices.
     ///
     /// # Errors

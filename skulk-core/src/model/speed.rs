@@ -3,7 +3,7 @@
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::arch::{Activation, AttentionSpec, CHUNK, RopeLayout};
+use crate::arch::{Activation, AttentionSpec, CHUNK, PAGE, RopeLayout};
 use crate::cancel::CancelToken;
 use crate::engine::backend::{Attend, Backend, NormRope, PageSpec, Spans, Turn};
 use crate::engine::{DeviceSpeed, StepCx};
@@ -11,26 +11,32 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
 /// What is timed at once takes so long at least: less says little where work is handed over.
-const LONG: Duration = Duration::from_millis(5);
-/// How often it is timed: what is in the middle counts.
-const ROUNDS: usize = 3;
+const LONG: Duration = Duration::from_millis(2);
+/// How often it is timed. The shortest counts: other work on the machine can only make it longer.
+const ROUNDS: usize = 4;
 /// How often at most something is done for it, however short it seems to take.
 const MOST: usize = 1 << 20;
 /// Blocks of 4 bits, as most models have them.
 const DTYPE: DType = DType::Q4_K;
 /// Elements of a row of weights.
 const WIDTH: usize = 2048;
-/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than most caches hold, in such pieces as models have.
+/// Rows of a matrix, and matrices that are read in turn: 99 MB, more than most caches hold, in such pieces as models have.
 const TALL: usize = 14_336;
-const MATRICES: usize = 8;
-/// Rows of a matrix that a prompt's rows are multiplied with: as many as give a device enough to do.
-const TALLER: [usize; 3] = [512, 4096, TALL];
+const MATRICES: usize = 6;
+/// Elements of a layer's rows that a prompt passes through, at first and at most: as many as give a device enough to do.
+const WIDTHS: [usize; 2] = [1024, 4096];
 const ENOUGH: Duration = Duration::from_millis(1);
-/// What a layer's rows and weights are where nothing but its operations takes time.
+/// How many times as wide a layer's feed-forward block is.
+const INNER: usize = 2;
+/// Matrices of a layer, of `width` times `width` weights each: of queries, keys, values, what was attended to, and the
+/// feed-forward block's three.
+const PRODUCTS: usize = 4 + 3 * INNER;
+/// What a layer's rows are where nothing but its operations takes time.
 const SMALL: usize = 256;
-const HEADS: usize = 4;
+/// Elements of a head.
+const HEAD: usize = 128;
 
-/// Measures a backend. Takes 132 MB of main memory, and of the device's where weights are copied.
+/// Measures a backend. Takes 99 MB of main memory, and of the device's where weights are copied.
 pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
     // Most of the time goes into having the system find pages.
     let matrices = std::thread::scope(|scope| {
@@ -44,151 +50,195 @@ pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
     })?;
     // As steps are run: on the device's threads, and in turns with others.
     let never = CancelToken::new();
-    let (reading, operations, (layer, trip)) = backend.run(&StepCx::new(&never), || {
-        Ok((reading(backend, &matrices)?, computing(backend, &matrices)?, waiting(backend)?))
+    let found = backend.run(&StepCx::new(&never), || {
+        let mut reading = Reading::new(backend, &matrices)?;
+        let (width, mut prompt) = prompt(backend)?;
+        let [mut small, mut alone] = [Layer::new(backend, SMALL, 1)?, Layer::new(backend, SMALL, 1)?];
+        let [read, computed, layer, trip] = shortest([
+            &mut |times| reading.pass(times),
+            &mut |times| prompt.pass(times),
+            &mut |times| small.pass(times),
+            &mut |times| (0..times).try_for_each(|_| alone.pass(1)),
+        ])?;
+        let bytes: usize = matrices.iter().map(|matrix| matrix.bytes().len()).sum();
+        Ok([bytes as f64 / read, (2 * CHUNK * PRODUCTS * width * width) as f64 / computed, layer, trip])
     })?;
-    let speed = DeviceSpeed {
-        bytes_per_second: reading,
-        operations_per_second: operations,
-        layer_seconds: layer,
-        round_trip_seconds: trip,
-    };
-    let found = [speed.bytes_per_second, speed.operations_per_second, layer, trip];
+    let [bytes_per_second, operations_per_second, layer_seconds, round_trip_seconds] = found;
     match found.iter().all(|it| it.is_finite() && *it > 0.0) {
-        true => Ok(speed),
+        true => {
+            Ok(DeviceSpeed { bytes_per_second, operations_per_second, layer_seconds, round_trip_seconds })
+        }
         false => Err(Error::new(ErrorKind::EngineFailed, "the device's clock does not go on")),
     }
 }
 
 /// A matrix `[out, in]`, whatever its values.
 fn weights(shape: [usize; 2]) -> Result<Region> {
-    let len = DTYPE.row_bytes(shape[1]).unwrap_or(0) * shape[0];
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|e| {
-        Error::new(ErrorKind::OutOfMemory, "cannot reserve weights to measure with").with_source(e)
-    })?;
-    bytes.resize(len, 1);
-    Region::of_bytes(DTYPE, &shape, bytes)
+    Region::filled(DTYPE, &shape, 1)
 }
 
-/// Seconds of one of what `work` queues so many times, which is waited for.
-fn timed(mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
-    let mut time = |times: usize| {
+/// What is timed: it queues its work so many times, and waits for it.
+type Work<'w> = &'w mut dyn FnMut(usize) -> Result<()>;
+
+/// Seconds of one of each, at the shortest.
+fn shortest<const N: usize>(mut works: [Work<'_>; N]) -> Result<[f64; N]> {
+    let timed = |work: &mut Work<'_>, times: usize| {
         let start = Instant::now();
         work(times)?;
-        Ok(start.elapsed())
+        Ok::<_, Error>(start.elapsed())
     };
-    let mut times = 1;
-    let mut taken = time(times)?;
-    while taken < LONG && times < MOST {
-        let wanted = LONG.as_nanos() / taken.as_nanos().max(1);
-        times = (times * (wanted as usize + 1)).min(MOST);
-        taken = time(times)?;
-    }
-    let mut all = [taken; ROUNDS];
-    for taken in &mut all[1..] {
-        *taken = time(times)?;
-    }
-    all.sort_unstable();
-    Ok(all[ROUNDS / 2].as_secs_f64() / times as f64)
-}
-
-/// Bytes of weights a second that a row is multiplied with.
-fn reading<B: Backend>(backend: &B, weights: &[Region]) -> Result<f64> {
-    let matrix = |weights: &Region| backend.matrix(weights.clone(), None);
-    let matrices = weights.iter().map(matrix).collect::<Result<Vec<_>>>()?;
-    let (mut x, mut out) = (backend.buffer(1, WIDTH)?, backend.buffer(1, TALL)?);
-    let mut stream = backend.stream(1, WIDTH)?;
-    backend.write(&mut stream, &[1.0; WIDTH], &mut x)?;
-    let mut product = |times: usize| {
-        for _ in 0..times {
-            for matrix in &matrices {
-                backend.linear(&mut stream, &x, 1, &mut [(matrix, &mut out)])?;
-            }
+    let (mut times, mut taken) = ([1; N], [Duration::MAX; N]);
+    for ((work, times), taken) in works.iter_mut().zip(&mut times).zip(&mut taken) {
+        *taken = timed(work, *times)?;
+        while *taken < LONG && *times < MOST {
+            let wanted = LONG.as_nanos() / taken.as_nanos().max(1);
+            *times = (*times * (wanted as usize + 1)).min(MOST);
+            *taken = timed(work, *times)?;
         }
-        backend.read(&mut stream, &out, &mut [0.0; TALL])
-    };
-    // Threads, kernels and memory are there from the first one on.
-    product(1)?;
-    let seconds = timed(product)?;
-    let bytes: usize = weights.iter().map(|weights| weights.bytes().len()).sum();
-    Ok(bytes as f64 / seconds)
+    }
+    // In turns: what else the machine does for a while makes all of them longer, but not always.
+    for _ in 1..ROUNDS {
+        for ((work, times), taken) in works.iter_mut().zip(times).zip(&mut taken) {
+            *taken = timed(work, times)?.min(*taken);
+        }
+    }
+    Ok(std::array::from_fn(|at| taken[at].as_secs_f64() / times[at] as f64))
 }
 
-/// Operations a second of a prompt's rows.
-fn computing<B: Backend>(backend: &B, weights: &[Region]) -> Result<f64> {
-    let Some(weights) = weights.first() else { return Ok(0.0) };
-    let mut rate = 0.0;
-    for tall in TALLER {
-        let matrix = backend.matrix(weights.row_range(0..tall), None)?;
-        let (mut x, mut out) = (backend.buffer(CHUNK, WIDTH)?, backend.buffer(CHUNK, tall)?);
-        let mut stream = backend.stream(CHUNK, WIDTH)?;
-        backend.write(&mut stream, &vec![1.0; CHUNK * WIDTH], &mut x)?;
-        // Of one row: what a device has computed stays there.
-        let mut host = vec![0.0; tall];
-        let mut product = |times: usize| {
-            for _ in 0..times {
-                backend.linear(&mut stream, &x, CHUNK, &mut [(&matrix, &mut out)])?;
-            }
-            backend.read(&mut stream, &out, &mut host)
+/// Weights that one row is multiplied with.
+struct Reading<'b, B: Backend> {
+    backend: &'b B,
+    matrices: Vec<B::Matrix>,
+    stream: B::Stream,
+    x: B::Buffer,
+    out: B::Buffer,
+    host: Vec<f32>,
+}
+
+impl<'b, B: Backend> Reading<'b, B> {
+    fn new(backend: &'b B, weights: &[Region]) -> Result<Self> {
+        let matrix = |weights: &Region| backend.matrix(weights.clone(), None);
+        let mut reading = Self {
+            backend,
+            matrices: weights.iter().map(matrix).collect::<Result<_>>()?,
+            stream: backend.stream(1, WIDTH)?,
+            x: backend.buffer(1, WIDTH)?,
+            out: backend.buffer(1, TALL)?,
+            host: vec![0.0; TALL],
         };
-        product(1)?;
-        let mut shortest = Duration::MAX;
-        for _ in 0..2 {
-            let start = Instant::now();
-            product(1)?;
-            shortest = shortest.min(start.elapsed());
-        }
-        if shortest >= ENOUGH || tall == TALL {
-            rate = (2 * CHUNK * tall * WIDTH) as f64 / timed(product)?;
-            break;
-        }
+        backend.write(&mut reading.stream, &[1.0; WIDTH], &mut reading.x)?;
+        // Threads, kernels and memory are there from the first one on.
+        reading.pass(1)?;
+        Ok(reading)
     }
-    Ok(rate)
+
+    /// Through all weights, so many times.
+    fn pass(&mut self, times: usize) -> Result<()> {
+        for _ in 0..times {
+            for matrix in &self.matrices {
+                self.backend.linear(&mut self.stream, &self.x, 1, &mut [(matrix, &mut self.out)])?;
+            }
+        }
+        self.backend.read(&mut self.stream, &self.out, &mut self.host)
+    }
 }
 
-/// Seconds of a layer that has next to nothing to read, and until a device has answered that was asked for one.
-fn waiting<B: Backend>(backend: &B) -> Result<(f64, f64)> {
-    let spec = AttentionSpec::plain([HEADS, HEADS], SMALL / HEADS);
-    let matrix = backend.matrix(weights([SMALL, SMALL])?, None)?;
-    let norm = backend.vector(vec![1.0; SMALL])?;
-    let norm = (&norm, 1e-5);
-    let row = || backend.buffer(1, SMALL);
-    let (mut x, mut y, mut normed) = (row()?, row()?, row()?);
-    let [mut query, mut keys, mut values] = [row()?, row()?, row()?];
-    let mut inner = [row()?, row()?];
-    let mut angles = row()?;
-    let mut stream = backend.stream(1, SMALL)?;
-    backend.write(&mut stream, &[1.0; SMALL], &mut x)?;
-    let mut pages = backend.pages(&PageSpec::new(&spec, B::KV_TYPES[0]))?;
-    backend.add_page(&mut pages, 0)?;
-    let mut spans = Spans::default();
-    spans.push(1, 0, 0, std::iter::once(0));
-    let layout = RopeLayout::Halves;
-    let rotated = || NormRope { head_dim: spec.head_dim, plain: 0, norm: None, layout };
-    let attended = Attend { attention: &spec, sinks: None, spans: &spans, chosen: None };
-    let turns = vec![1.0; spec.head_dim / 2];
-    let mut layers = |n: usize| {
-        let stream = &mut stream;
-        backend.angles(stream, &turns, &[0], &[1.0], &mut angles)?;
-        for _ in 0..n {
-            let mut products = [(&matrix, &mut query), (&matrix, &mut keys), (&matrix, &mut values)];
-            backend.norm_linear(stream, &x, norm, &mut normed, 1, &mut products)?;
-            let turn = || Some(Turn { op: rotated(), angles: Some(&angles) });
-            let (turns, heads) = ([turn(), turn(), None], (&mut query, Some([&mut keys, &mut values])));
-            backend.attend_turned(stream, &attended, (&turns, 1), heads, &mut pages, &mut normed)?;
-            backend.linear(stream, &normed, 1, &mut [(&matrix, &mut y)])?;
-            backend.add(stream, &mut x, &y, 1.0, 1)?;
-            backend.rms_norm(stream, &x, norm.0, norm.1, 1, &mut normed)?;
-            let (input, down) = ((&normed, 1), &mut [(&matrix, &mut y)]);
-            backend.gated_block(stream, Activation::Silu, input, [&matrix; 2], &mut inner, down)?;
-            backend.add(stream, &mut x, &y, 1.0, 1)?;
+/// A layer for a prompt's rows that takes the device a while, and its width.
+fn prompt<B: Backend>(backend: &B) -> Result<(usize, Layer<'_, B>)> {
+    let [mut width, most] = WIDTHS;
+    loop {
+        let mut layer = Layer::new(backend, width, CHUNK)?;
+        let start = Instant::now();
+        layer.pass(1)?;
+        if start.elapsed() >= ENOUGH || width >= most {
+            return Ok((width, layer));
         }
-        backend.read(stream, &x, &mut [0.0; SMALL])
-    };
-    layers(1)?;
-    let trip = timed(|times| (0..times).try_for_each(|_| layers(1)))?;
-    Ok((timed(layers)?, trip))
+        width *= 2;
+    }
+}
+
+/// A layer, and rows that pass through it.
+struct Layer<'b, B: Backend> {
+    backend: &'b B,
+    spec: AttentionSpec,
+    rows: usize,
+    matrix: B::Matrix,
+    gate: B::Matrix,
+    down: B::Matrix,
+    norm: B::Vector,
+    stream: B::Stream,
+    pages: B::Pages,
+    spans: Spans,
+    angles: B::Buffer,
+    x: B::Buffer,
+    y: B::Buffer,
+    normed: B::Buffer,
+    heads: [B::Buffer; 3],
+    inner: [B::Buffer; 2],
+    /// Of one row: what a device has computed stays there.
+    host: Vec<f32>,
+}
+
+impl<'b, B: Backend> Layer<'b, B> {
+    fn new(backend: &'b B, width: usize, rows: usize) -> Result<Self> {
+        let spec = AttentionSpec::plain([width / HEAD; 2], HEAD);
+        let buffer = || backend.buffer(rows, width);
+        let inner = || backend.buffer(rows, INNER * width);
+        let matrix = |shape: [usize; 2]| backend.matrix(weights(shape)?, None);
+        let mut pages = backend.pages(&PageSpec::new(&spec, B::KV_TYPES[0]))?;
+        let numbers = 0..rows.div_ceil(PAGE) as u32;
+        numbers.clone().try_for_each(|page| backend.add_page(&mut pages, page))?;
+        let mut spans = Spans::default();
+        spans.push(rows, 0, 0, numbers);
+        let mut layer = Self {
+            backend,
+            rows,
+            matrix: matrix([width, width])?,
+            gate: matrix([INNER * width, width])?,
+            down: matrix([width, INNER * width])?,
+            norm: backend.vector(vec![1.0; width])?,
+            stream: backend.stream(rows, INNER * width)?,
+            pages,
+            spans,
+            angles: buffer()?,
+            x: buffer()?,
+            y: buffer()?,
+            normed: buffer()?,
+            heads: [buffer()?, buffer()?, buffer()?],
+            inner: [inner()?, inner()?],
+            host: vec![0.0; width],
+            spec,
+        };
+        backend.write(&mut layer.stream, &vec![1.0; rows * width], &mut layer.x)?;
+        let positions: Vec<usize> = (0..rows).collect();
+        let turns = vec![1.0; HEAD / 2];
+        backend.angles(&mut layer.stream, &turns, &positions, &vec![1.0; rows], &mut layer.angles)?;
+        layer.pass(1)?;
+        Ok(layer)
+    }
+
+    /// Through so many such layers, one after the other.
+    fn pass(&mut self, layers: usize) -> Result<()> {
+        let Self { backend, rows, matrix, gate, down, norm, stream, x, y, normed, .. } = self;
+        let (rows, matrix, gate, norm) = (*rows, &*matrix, &*gate, (&*norm, 1e-5));
+        for _ in 0..layers {
+            let [query, keys, values] = &mut self.heads;
+            let mut products = [(matrix, &mut *query), (matrix, &mut *keys), (matrix, &mut *values)];
+            backend.norm_linear(stream, x, norm, normed, rows, &mut products)?;
+            let op = || NormRope { head_dim: HEAD, plain: 0, norm: None, layout: RopeLayout::Halves };
+            let turn = || Some(Turn { op: op(), angles: Some(&self.angles) });
+            let attended = Attend { attention: &self.spec, sinks: None, spans: &self.spans, chosen: None };
+            let (turns, heads) = ([turn(), turn(), None], (query, Some([keys, values])));
+            backend.attend_turned(stream, &attended, (&turns, rows), heads, &mut self.pages, normed)?;
+            backend.linear(stream, normed, rows, &mut [(matrix, y)])?;
+            backend.add(stream, x, y, 1.0, rows)?;
+            backend.rms_norm(stream, x, norm.0, norm.1, rows, normed)?;
+            let (input, down) = ((&*normed, rows), &mut [(&*down, &mut *y)]);
+            backend.gated_block(stream, Activation::Silu, input, [gate; 2], &mut self.inner, down)?;
+            backend.add(stream, x, y, 1.0, rows)?;
+        }
+        backend.read(stream, x, &mut self.host)
+    }
 }
 
 #[cfg(test)]

@@ -125,16 +125,15 @@ impl Region {
         Ok(region)
     }
 
-    /// A tensor of a type without scales beside, whose plain rows are these bytes.
-    pub(crate) fn of_bytes(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Self> {
+    /// A tensor of a type without scales beside, full of a byte, in memory as resident tensors have it.
+    #[cfg(feature = "generate")]
+    pub(crate) fn filled(dtype: DType, shape: &[usize], byte: u8) -> Result<Self> {
         let rows: usize = shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
-        let row_bytes = shape.last().and_then(|len| dtype.row_bytes(*len)).unwrap_or(0);
-        if rows.checked_mul(row_bytes) != Some(bytes.len()) {
-            return Err(Error::argument(
-                "bytes",
-                "the tensor's size does not follow from its shape and type",
-            ));
-        }
+        let row_bytes = shape.last().and_then(|len| dtype.row_bytes(*len));
+        let len = row_bytes.and_then(|bytes| bytes.checked_mul(rows));
+        let (Some(row_bytes), Some(len)) = (row_bytes, len) else {
+            return Err(Error::argument("shape", "expected rows of whole blocks, found another shape"));
+        };
         Ok(Self {
             name: "".into(),
             dtype,
@@ -142,8 +141,8 @@ impl Region {
             row_bytes,
             file: None,
             offset: 0,
-            range: 0..bytes.len(),
-            bytes: Bytes::Made(Arc::new(bytes)),
+            range: 0..len,
+            bytes: Bytes::Resident(Piece::filled(len, byte)?),
             on_demand: false,
             gap: 0,
             groups: None,

@@ -143,6 +143,17 @@ impl Image {
     }
 }
 
+impl Piece {
+    /// Memory of its own, as what is read gets it, full of a byte.
+    #[cfg(feature = "generate")]
+    pub(super) fn filled(len: usize, byte: u8) -> Result<Arc<Self>> {
+        let image = Arc::new(Image::new(len as u64)?);
+        // SAFETY: the range lies within the map, whose memory is initialised, being zero at first; nothing else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(image.at(0), len) }.fill(byte);
+        Ok(Arc::new(Self { image, range: 0..len }))
+    }
+}
+
 /// Where the pieces before and behind a range end and begin.
 fn neighbours(held: &BTreeMap<usize, Held>, range: &Range<usize>) -> (usize, usize) {
     let before = held.range(..range.start).next_back().map_or(0, |(_, held)| held.end);

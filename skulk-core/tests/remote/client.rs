@@ -662,3 +662,44 @@ fn links_are_measured() {
     refused(&other, &options, ErrorKind::PeerFailed, "by hand");
     answering.join().unwrap();
 }
+
+/// A relay that holds up what passes: 16 KiB at a time, each for 5 ms. It ends with the connection.
+fn slow_link(to: &Address) -> (Address, std::thread::JoinHandle<()>) {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let to = to.to_string().replace("http://", "");
+    let relay = |mut from: TcpStream, mut to: TcpStream| {
+        let mut piece = [0; 16 << 10];
+        while let Ok(n @ 1..) = from.read(&mut piece) {
+            std::thread::sleep(Duration::from_millis(5));
+            if to.write_all(&piece[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    let ended = std::thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(to).unwrap();
+        let (back, there) = ((far.try_clone().unwrap(), near.try_clone().unwrap()), (near, far));
+        let back = std::thread::spawn(move || relay(back.0, back.1));
+        relay(there.0, there.1);
+        back.join().unwrap();
+    });
+    (address, ended)
+}
+
+/// A slow link is found to be no faster than it is, by its trips and by its bytes.
+#[test]
+fn a_slow_link_is_measured_as_slow() {
+    let server = serving("stories260K", ServeOptions::default());
+    let (address, ended) = slow_link(server.address());
+    let speed = measure_link(&address, &ConnectOptions::default()).unwrap();
+    ended.join().unwrap();
+    assert!(speed.round_trip_seconds >= 0.010, "{speed:?}");
+    let most = f64::from(16 << 10) / 0.005;
+    assert!((most / 100.0..most * 1.5).contains(&speed.bytes_per_second), "{speed:?} of {most}");
+}

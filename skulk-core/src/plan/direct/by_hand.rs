@@ -204,6 +204,16 @@ fn a_device_that_shares_its_memory_works_where_it_is_named() {
     };
     assert_eq!(plan(None), "skulk-wgpu-vulkan:0");
     assert_eq!(plan(Some(rules(&inventory).layers(0..1, "cpu@a"))), "skulk-cpu");
+    // By hand each alone, and one beside the other: all have a price.
+    let n = inventory.layers.len();
+    let price = |rules: PlacementBuilder| {
+        let (placement, request) = (rules.build().unwrap(), Request::default().inventory(inventory.clone()));
+        Planner::price(&card, &mesh(vec![node.clone()]), &request, &placement).unwrap().0.seconds()
+    };
+    let graphics = price(rules(&inventory).layers(0..n, "wgpu-vulkan:0@a"));
+    let processor = price(rules(&inventory).layers(0..n, "cpu@a"));
+    let both = price(rules(&inventory).layers(0..n, "wgpu-vulkan:0@a").feed_forward(0..n, "cpu@a"));
+    assert!(graphics < both && both < processor, "{graphics} {both} {processor}");
 }
 
 fn place_of(cluster: &Cluster, at: usize) -> String {

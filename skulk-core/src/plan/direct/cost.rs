@@ -2,9 +2,9 @@
 //! to experts.
 //!
 //! What passes through the layers together reads every weight that it takes once, and multiplies each with every row.
-//! A device needs the longer of both, `bytes / rate` and `operations / arithmetic`, and some time for each layer
-//! whatever its size. Devices wait for each other: times add up along the layers. A token of each session knows four
-//! terms:
+//! An accelerator needs the longer of both, `bytes / rate` and `operations / arithmetic`, and so does a processor for the
+//! first row; each further one adds its arithmetic there. Each layer takes some time whatever its size. Devices wait for
+//! each other: times add up along the layers. A token of each session knows four terms:
 //!
 //! - attention: weights of attention, embedding row aside, the head, and keys and values of half the context;
 //! - feed-forward: blocks and the experts that are taken. Experts of a layer on several devices are read at the same
@@ -14,8 +14,8 @@
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
-//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory (`disk.rs`), or
-//! computes, whichever takes longer.
+//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, or computes, whichever
+//! takes longer; what the system's cache has is added (`disk.rs`).
 //!
 //! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
 //! rows that each owner of experts is sent.
@@ -85,10 +85,11 @@ struct Pass {
     positions: u64,
 }
 
-/// Seconds until feed-forward weights are there that a device reads, of which it has a share in memory. Others are read
-/// while these are computed.
-fn from_disk(seat: &Seat, bytes: f64) -> f64 {
-    seat.disk.map_or(0.0, |disk| bytes * seat.missing / disk.rate)
+/// Seconds of feed-forward weights that a device reads and computes, with what it waits for those that are missing.
+fn with_missing(seat: &Seat, bytes: f64, computing: f64) -> f64 {
+    let Some(missing) = seat.missing else { return computing };
+    let waiting = bytes * missing.share / missing.rate;
+    if missing.ahead { computing.max(waiting) } else { computing + waiting }
 }
 
 impl Costs<'_> {
@@ -116,8 +117,14 @@ impl Costs<'_> {
 
     /// Seconds for weights that so many rows take.
     fn product(&self, seat: &Seat, bytes: f64, rows: f64) -> f64 {
-        let operations = 2.0 * rows * bytes * self.weights_per_byte;
-        (bytes / seat.rate).max(operations / seat.operations)
+        self.products(seat, bytes, bytes * rows)
+    }
+
+    /// Seconds for weights that are read once, and taken for each of some rows: in all as if so many bytes of them.
+    fn products(&self, seat: &Seat, read: f64, taken: f64) -> f64 {
+        let arithmetic = |bytes: f64| 2.0 * bytes * self.weights_per_byte / seat.operations;
+        let first = if seat.reads_ahead { taken } else { read.min(taken) };
+        (read / seat.rate).max(arithmetic(first)) + arithmetic(taken - first)
     }
 
     fn layer_attention(&self, seat: &Seat, layer: &LayerBytes, pass: Pass) -> f64 {
@@ -127,7 +134,11 @@ impl Costs<'_> {
         let seen = if layer.kv_per_token > 0 { seen as f64 } else { 0.0 };
         let scores = 4.0 * pass.rows * seen * self.width / seat.operations;
         let weights = self.product(seat, layer.attention as f64, pass.rows);
-        weights + (kept / seat.rate).max(scores) + seat.layer_seconds
+        let attending = match seat.reads_ahead {
+            true => (kept / seat.rate).max(scores),
+            false => kept / seat.rate + scores,
+        };
+        weights + attending + seat.layer_seconds
     }
 
     /// Seconds that a device reads a layer's attention for a token.
@@ -139,14 +150,12 @@ impl Costs<'_> {
     fn block(&self, seat: &Seat, layer: &LayerBytes, experts: usize, rows: f64) -> f64 {
         if layer.n_experts == 0 {
             let bytes = layer.ffn as f64;
-            return self.product(seat, bytes, rows).max(from_disk(seat, bytes));
+            return with_missing(seat, bytes, self.product(seat, bytes, rows));
         }
         let share = experts as f64 / layer.n_experts as f64;
         let read = distinct(layer.n_experts, layer.n_used, rows) * share * layer.expert as f64;
         let used = rows * layer.n_used as f64 * share * layer.expert as f64;
-        let operations = 2.0 * used * self.weights_per_byte;
-        let computing = (read / seat.rate).max(operations / seat.operations);
-        computing.max(from_disk(seat, read)) + seat.layer_seconds
+        with_missing(seat, read, self.products(seat, read, used)) + seat.layer_seconds
     }
 
     /// Seconds that a device is expected to read for a token of so many of a layer's experts, or of its dense block.
@@ -298,7 +307,7 @@ impl Costs<'_> {
         let mut asked_away = 0.0;
         for &(owner, _, experts) in &own {
             let (to, bytes) = (&seats[owner], layer.expert as f64);
-            let each = self.product(to, bytes, rows_each).max(from_disk(to, bytes));
+            let each = with_missing(to, bytes, self.product(to, bytes, rows_each));
             let asked = rows * (1.0 - chance_of_none(n, layer.n_used, experts));
             let trip = self.trip(seat, to, asked.max(1.0))?;
             shares.push(Share { experts, wait: to.layer_seconds + trip, each });

@@ -5,7 +5,10 @@ use std::ops::Range;
 
 use super::cost::Owner;
 use super::problem::Problem;
-use super::seats::Seat;
+use super::seats::{Missing, Seat};
+
+/// Bytes a second at which pages of the system's cache become a process' own.
+const CACHE: f64 = 8e9;
 
 /// Blocks and experts that one device computes, some of which are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,8 +19,8 @@ pub(super) struct OnDisk {
     pub(super) budget: u64,
     /// Bytes of the others.
     pub(super) bytes: u64,
-    /// The share of what it reads that is not in memory when it is needed.
-    missing: f64,
+    /// Of what it reads of them.
+    missing: Missing,
 }
 
 impl OnDisk {
@@ -30,7 +33,7 @@ impl OnDisk {
         stages: &[(usize, Range<usize>)],
         owners: &[Owner],
     ) -> Option<Self> {
-        problem.seats[seat].disk?;
+        let disk = problem.seats[seat].disk?;
         let layers = &problem.inventory.layers;
         let mut computed: BTreeMap<usize, usize> = BTreeMap::new();
         let own = stages.iter().filter(|(home, _)| *home == seat).flat_map(|(_, layers)| layers.clone());
@@ -56,13 +59,24 @@ impl OnDisk {
         // Blocks are needed one after the other: as many as fit stay but for one, through whose place the others pass.
         // Which experts are needed is drawn.
         let kept = if chosen { budget } else { budget - largest };
-        Some(Self { seat, budget, bytes: total - budget, missing: 1.0 - kept as f64 / total as f64 })
+        let bytes = total - budget;
+        // What an engine lets go stays in the system's cache, unless that has no room for all of it.
+        let margin = disk.memory.saturating_sub(problem.seats[seat].usable);
+        let cached = total <= disk.memory && bytes <= margin;
+        let (rate, ahead) = if cached { (CACHE, false) } else { (disk.rate, true) };
+        let missing = Missing { share: 1.0 - kept as f64 / total as f64, rate, ahead };
+        Some(Self { seat, budget, bytes, missing })
     }
 
-    /// All devices, this one as one that waits for its disk.
+    /// Whether what is missing is read from the disk each time.
+    pub(super) fn is_read(&self) -> bool {
+        self.missing.ahead
+    }
+
+    /// All devices, this one as one that waits for what is missing.
     pub(super) fn seats(&self, problem: &Problem<'_>) -> Vec<Seat> {
         let mut seats = problem.seats.clone();
-        seats[self.seat].missing = self.missing;
+        seats[self.seat].missing = Some(self.missing);
         seats
     }
 }

@@ -69,8 +69,26 @@ pub(super) fn price(
     request: &Request,
     placement: &Placement,
 ) -> Result<Option<(Estimate, PromptEstimate)>> {
-    let (problem, _) = Problem::new(card, cluster, request, &mut Vec::new())?;
+    let (mut problem, _) = Problem::new(card, cluster, request, &mut Vec::new())?;
+    with_devices_of(&mut problem, cluster, placement);
     Ok(price_of(&problem, placement))
+}
+
+/// Adds devices that a placement uses where plans prefer another one that reaches the same memory.
+fn with_devices_of(problem: &mut Problem<'_>, cluster: &Cluster, placement: &Placement) {
+    let stages = placement.stages().iter().map(|stage| (&stage.node, &stage.backend));
+    let owners = placement.experts().iter().map(|shard| (&shard.node, &shard.backend));
+    for (id, backend) in stages.chain(owners) {
+        let known = || problem.seats.iter().filter(|seat| problem.ids[seat.node] == id);
+        let Some(at) = known().map(|seat| seat.node).next() else { continue };
+        if known().any(|seat| seat.backend == *backend) {
+            continue;
+        }
+        let node = cluster.nodes.iter().find(|node| node.id == *id);
+        let (card, Request { kv, strictness, .. }) = (problem.card, problem.request);
+        let all = node.map(|node| seats::devices(at, node, card, *kv, *strictness)).unwrap_or_default();
+        problem.seats.extend(all.into_iter().find(|seat| seat.backend == *backend));
+    }
 }
 
 fn price_of(problem: &Problem<'_>, placement: &Placement) -> Option<(Estimate, PromptEstimate)> {

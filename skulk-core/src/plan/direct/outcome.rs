@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::arrange::Arrangement;
 use super::cost::Owner;
+use super::disk::OnDisk;
 use super::problem::{Load, Problem};
 use super::replicas::more_owners;
 use super::ways::ways;
@@ -184,7 +185,7 @@ fn warnings(problem: &Problem<'_>, best: &Arrangement, prompt: Option<&PromptEst
             ));
         }
     }
-    if let Some(seat) = best.disk.map(|disk| &problem.seats[disk.seat])
+    if let Some(seat) = best.disk.filter(OnDisk::is_read).map(|disk| &problem.seats[disk.seat])
         && let Some(disk) = seat.disk.filter(|disk| disk.assumed)
     {
         warnings.push(format!(

@@ -25,6 +25,19 @@ pub(super) struct Disk {
     pub(super) rate: f64,
     /// Nobody measured it.
     pub(super) assumed: bool,
+    /// Bytes of memory that are available, plans' margin included.
+    pub(super) memory: u64,
+}
+
+/// What of a device's feed-forward blocks and experts is not in its process when it is needed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Missing {
+    /// Of all that it reads of them.
+    pub(super) share: f64,
+    /// Bytes a second at which it comes.
+    pub(super) rate: f64,
+    /// It comes while others are computed.
+    pub(super) ahead: bool,
 }
 
 /// A device that can hold a part of the model.
@@ -42,6 +55,8 @@ pub(in crate::plan) struct Seat {
     pub(super) rate: f64,
     /// Operations a second that it computes for prompts.
     pub(super) operations: f64,
+    /// It reads weights while it computes with others for many rows, as accelerators do.
+    pub(super) reads_ahead: bool,
     /// Its name, where the table of devices lacks it and nothing else says how fast it is.
     pub(super) unknown: Option<String>,
     /// Seconds that it takes for a layer whatever its size.
@@ -50,8 +65,8 @@ pub(in crate::plan) struct Seat {
     pub(super) round_trip: f64,
     /// Its node's disk, where its engine computes with weights that lie there.
     pub(super) disk: Option<Disk>,
-    /// The share of its feed-forward blocks and experts that is not in memory when it is needed.
-    pub(super) missing: f64,
+    /// What of its feed-forward blocks and experts is elsewhere when it is needed.
+    pub(super) missing: Option<Missing>,
     /// It may hold attention.
     pub(super) attention: bool,
     /// It is an accelerator beside its node's main memory.
@@ -201,11 +216,12 @@ pub(in crate::plan) fn devices(
             usable,
             rate,
             operations,
+            reads_ahead: true,
             unknown,
             layer_seconds,
             round_trip: it.round_trip_seconds.unwrap_or(ROUND_TRIP),
             disk: None,
-            missing: 0.0,
+            missing: None,
             attention,
             beside: true,
             memory,
@@ -243,14 +259,16 @@ pub(in crate::plan) fn devices(
         usable: bytes,
         rate,
         operations,
+        reads_ahead: gpu.is_some() || unified,
         unknown: gpu.and_then(unknown),
         layer_seconds,
         round_trip: 0.0,
         disk: reads.then(|| Disk {
             rate: node.disk_bytes_per_second.unwrap_or(DISK),
             assumed: node.disk_bytes_per_second.is_none(),
+            memory: node.memory.as_ref().map_or(0, |memory| memory.ram_available),
         }),
-        missing: 0.0,
+        missing: None,
         attention,
         beside: false,
         memory: None,

@@ -725,6 +725,72 @@ fn dense_blocks_pass_through_the_place_of_one() {
     assert!((seconds / (read / 1e9) - 1.0).abs() < 0.02, "{seconds} {read}");
 }
 
+/// What is let go stays in the system's cache, where what plans leave free has room for all of it.
+#[test]
+fn what_the_cache_keeps_is_not_read_from_disk() {
+    let inventory = Inventory::of_experts(16, GIB / 4, 5 * GIB / 8, (0, 0), 0, 0);
+    let mut card = card(16, 16);
+    card.storage_size.in_bytes = inventory.weights();
+    // Plans use three quarters of 16 GiB; 10 of blocks do not fit there beside 4 of attention.
+    let node = |available: u64| {
+        let mut node = Node::new("a").backends(["skulk-cpu"]).memory(available * GIB, 16 * GIB);
+        (node.bytes_per_second, node.layer_seconds) = (Some(5e10), Some(0.0));
+        mesh(vec![node])
+    };
+    let planned = |available: u64| {
+        let request = Request::default().inventory(inventory.clone()).from_disk(true);
+        plan(&card, &node(available), &request)
+    };
+    let cached = planned(16);
+    let budget = cached.ffn_budget().unwrap();
+    let missing = (10 * GIB - budget + 5 * GIB / 8) as f64;
+    let read = inventory.weights() as f64 / 5e10;
+    let report = cached.report().unwrap();
+    let seconds = report.estimate.as_ref().unwrap().seconds();
+    assert!((seconds / (read + missing / 8e9) - 1.0).abs() < 0.02, "{seconds}");
+    assert!(report.warnings.iter().all(|it| !it.contains("disk")), "{:?}", report.warnings);
+    // Other programs have what plans leave free.
+    let full = planned(12);
+    assert_eq!(full.ffn_budget(), Some(budget));
+    let report = full.report().unwrap();
+    let seconds = report.estimate.as_ref().unwrap().seconds();
+    assert!((seconds / (4.0 * GIB as f64 / 5e10 + missing / 3e9) - 1.0).abs() < 0.05, "{seconds}");
+    assert!(report.warnings.iter().any(|it| it.contains("3 GB/s are assumed")), "{:?}", report.warnings);
+}
+
+/// Further rows add their arithmetic on a processor; an accelerator reads meanwhile.
+#[test]
+fn rows_share_what_is_read() {
+    let inventory = Inventory::of_experts(8, GIB / 8, 3 * GIB / 8, (0, 0), 0, 0);
+    let mut card = card(4, 8);
+    card.storage_size.in_bytes = inventory.weights();
+    let (rate, arithmetic) = (2e10, 1e12);
+    let bytes = inventory.weights() as f64;
+    // The card names no quantisation: 16 bits a weight.
+    let row = 2.0 * (bytes / 2.0) / arithmetic;
+    let seconds = |node: Node, sessions: usize| {
+        let request = Request::default().inventory(inventory.clone()).sessions(sessions);
+        plan(&card, &mesh(vec![node]), &request).report().unwrap().estimate.as_ref().unwrap().seconds()
+    };
+    let mut processor = memory_node("a", 64);
+    processor.bytes_per_second = Some(rate);
+    processor.operations_per_second = Some(arithmetic);
+    processor.layer_seconds = Some(0.0);
+    for sessions in [1, 8] {
+        let expected = bytes / rate + (sessions - 1) as f64 * row;
+        let found = seconds(processor.clone(), sessions);
+        assert!((found / expected - 1.0).abs() < 0.01, "{sessions}: {found} {expected}");
+    }
+    let mut graphics = gpu_node("a", 64, 1).bytes_per_second(1e9);
+    let gpu = &mut graphics.accelerators[0];
+    (gpu.bytes_per_second, gpu.operations_per_second, gpu.layer_seconds) =
+        (Some(rate), Some(arithmetic), Some(0.0));
+    for (sessions, expected) in [(1, bytes / rate), (64, f64::max(bytes / rate, 64.0 * row))] {
+        let found = seconds(graphics.clone(), sessions);
+        assert!((found / expected - 1.0).abs() < 0.01, "{sessions}: {found} {expected}");
+    }
+}
+
 /// 671 billion parameters over a thousand nodes, none of which is as fast as another: the worst that the expected
 /// maximum over owners meets. `cargo bench -p skulk-bench --bench planner` measures how long it takes.
 #[test]

@@ -93,6 +93,7 @@ fn samples() -> Vec<Placement> {
     let direct = &mut samples[0];
     direct.context_tokens = Some(2048);
     direct.sessions = Some(3);
+    direct.ffn_budget = Some(1 << 40);
     direct.kv = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
@@ -244,6 +245,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
         "shouldTimeout",
         "cfgWorldSize",
         "drafter",
+        "ffnBudget",
     ];
     for sample in samples() {
         let good = value(&sample);
@@ -280,7 +282,9 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
             if was.is_boolean() {
                 wrong.retain(|value| !value.is_boolean());
             }
-            if was.is_number() && !pointer.contains("budgets") && !pointer.contains("contextToken") {
+            if was.is_number()
+                && !["budgets", "contextToken", "ffnBudget"].iter().any(|it| pointer.contains(it))
+            {
                 wrong.extend([json!(65_537), json!(u64::MAX)]);
             }
             if was.is_number() && pointer.contains("ort") {
