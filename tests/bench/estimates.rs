@@ -22,7 +22,7 @@ type AnyError = Box<dyn std::error::Error>;
 /// Measures how near estimates come.
 #[derive(Parser)]
 struct Args {
-    /// A checkpoint.
+    /// A GGUF file.
     #[arg(long)]
     model: PathBuf,
     /// Tokens of prompts.
@@ -32,8 +32,8 @@ struct Args {
     #[arg(long, default_value_t = 64)]
     tokens: usize,
     /// Rounds, of which what is in the middle counts. One before them is not counted.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Leave on disk what does not fit.
     #[arg(long)]
     from_disk: bool,
@@ -87,8 +87,9 @@ fn of_prompt(args: &Args, cluster: &Cluster, prompt: usize) -> Result<Value, Any
     let (mut decoded, mut answered) = (Vec::new(), Vec::new());
     for round in 0..=args.rounds {
         // Another beginning each time: prefixes are kept.
-        let ids =
-            (0..prompt).map(|at| TokenId(if at == 0 { 5 + round } else { 1000 + at * 7919 % 30_000 } as u32));
+        let most = model.arch().vocab_size.min(30_000);
+        let id = |at: usize| if at == 0 { 5 + round } else { (at * 7919 % most) as u32 };
+        let ids = (0..prompt).map(id).map(TokenId);
         let options =
             GenerateOptions::default().max_tokens(args.tokens).ignore_eos(true).speculate(Speculate::Off);
         let finish = model.generate(ids.collect::<Vec<_>>(), options)?.output()?.finish;

@@ -84,7 +84,7 @@ impl Report {
             text += &table(&[
                 vec!["as the engine measures it".into(), String::new()],
                 vec!["weights read for a row".into(), format!("{} GB/s", giga(speed.bytes_per_second))],
-                vec!["a chunk's products".into(), format!("{} GFLOP/s", giga(speed.operations_per_second))],
+                vec!["a chunk in a layer".into(), format!("{} GFLOP/s", giga(speed.operations_per_second))],
                 vec!["a layer of nothing".into(), micro(speed.layer_seconds)],
                 vec!["an answer".into(), micro(speed.round_trip_seconds)],
             ]);

@@ -61,10 +61,8 @@ fn measure(path: &Path) -> Result<f64> {
         match file.read_at(buffer, read) {
             Ok(n) => {
                 read += n as u64;
-                let speed = n as f64 / before.elapsed().as_secs_f64().max(1e-9);
-                // A short read says how long one takes, where there is no other.
-                if n == AT_ONCE || speeds.is_empty() {
-                    speeds.push(speed);
+                if n == AT_ONCE {
+                    speeds.push(n as f64 / before.elapsed().as_secs_f64().max(1e-9));
                 }
                 // What follows a part of a block is the end.
                 if !n.is_multiple_of(ALIGNED) || n == 0 {
@@ -79,7 +77,9 @@ fn measure(path: &Path) -> Result<f64> {
         return Err(failed("expected a file with bytes to read, found that it ends at once"));
     }
     speeds.sort_unstable_by(f64::total_cmp);
-    Ok(speeds[speeds.len() / 2])
+    // Short reads say it all together.
+    let all = read as f64 / start.elapsed().as_secs_f64().max(1e-9);
+    Ok(speeds.get((speeds.len().max(1) - 1) / 2).copied().unwrap_or(all))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -14,18 +14,20 @@ use crate::weights::{DType, Region};
 const LONG: Duration = Duration::from_millis(2);
 /// How often it is timed. The shortest counts: other work on the machine can only make it longer.
 const ROUNDS: usize = 4;
+/// On slow devices fewer, which are not begun after so long.
+const PATIENCE: Duration = Duration::from_millis(150);
 /// How often at most something is done for it, however short it seems to take.
 const MOST: usize = 1 << 20;
 /// Blocks of 4 bits, as most models have them.
 const DTYPE: DType = DType::Q4_K;
 /// Elements of a row of weights.
 const WIDTH: usize = 2048;
-/// Rows of a matrix, and matrices that are read in turn: 99 MB, more than most caches hold, in such pieces as models have.
+/// Rows of a matrix, and matrices that are read in turn: 132 MB, more than most caches hold, in such pieces as models have.
 const TALL: usize = 14_336;
-const MATRICES: usize = 6;
+const MATRICES: usize = 8;
 /// Elements of a layer's rows that a prompt passes through, at first and at most: as many as give a device enough to do.
-const WIDTHS: [usize; 2] = [1024, 4096];
-const ENOUGH: Duration = Duration::from_millis(1);
+const WIDTHS: [usize; 2] = [512, 4096];
+const ENOUGH: Duration = Duration::from_millis(5);
 /// How many times as wide a layer's feed-forward block is.
 const INNER: usize = 2;
 /// Matrices of a layer, of `width` times `width` weights each: of queries, keys, values, what was attended to, and the
@@ -36,7 +38,8 @@ const SMALL: usize = 256;
 /// Elements of a head.
 const HEAD: usize = 128;
 
-/// Measures a backend. Takes 99 MB of main memory, and of the device's where weights are copied.
+/// Measures a backend. Takes 132 MB of main memory, up to 240 MB for fast devices, and as much of the device's where
+/// weights are copied.
 pub(super) fn measure<B: Backend>(backend: &B) -> Result<DeviceSpeed> {
     // Most of the time goes into having the system find pages.
     let matrices = std::thread::scope(|scope| {
@@ -80,7 +83,7 @@ fn weights(shape: [usize; 2]) -> Result<Region> {
 /// What is timed: it queues its work so many times, and waits for it.
 type Work<'w> = &'w mut dyn FnMut(usize) -> Result<()>;
 
-/// Seconds of one of each, at the shortest.
+/// Seconds of one of each, at the shortest. The last one is an answer, which the others wait for once.
 fn shortest<const N: usize>(mut works: [Work<'_>; N]) -> Result<[f64; N]> {
     let timed = |work: &mut Work<'_>, times: usize| {
         let start = Instant::now();
@@ -92,17 +95,26 @@ fn shortest<const N: usize>(mut works: [Work<'_>; N]) -> Result<[f64; N]> {
         *taken = timed(work, *times)?;
         while *taken < LONG && *times < MOST {
             let wanted = LONG.as_nanos() / taken.as_nanos().max(1);
-            *times = (*times * (wanted as usize + 1)).min(MOST);
+            *times = times.saturating_mul(wanted as usize + 1).min(MOST);
             *taken = timed(work, *times)?;
         }
     }
     // In turns: what else the machine does for a while makes all of them longer, but not always.
+    let start = Instant::now();
     for _ in 1..ROUNDS {
+        if start.elapsed() > PATIENCE {
+            break;
+        }
         for ((work, times), taken) in works.iter_mut().zip(times).zip(&mut taken) {
             *taken = timed(work, times)?.min(*taken);
         }
     }
-    Ok(std::array::from_fn(|at| taken[at].as_secs_f64() / times[at] as f64))
+    let answer = taken[N - 1].as_secs_f64() / times[N - 1] as f64;
+    Ok(std::array::from_fn(|at| {
+        let all = taken[at].as_secs_f64();
+        let waited = if at == N - 1 { 0.0 } else { answer.min(all / 2.0) };
+        (all - waited) / times[at] as f64
+    }))
 }
 
 /// Weights that one row is multiplied with.

@@ -1,7 +1,5 @@
 //! Which devices does wgpu reach? Adapters by backend, with the names that engines have on them.
 
-use std::thread::{Builder, ScopedJoinHandle};
-
 use wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
 use super::vram::{PciDevice, Vram, vram};
@@ -33,34 +31,21 @@ impl Adapter {
 
     /// Those of some backends; the others' drivers are not asked.
     fn of(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
-        let backends = BACKENDS.into_iter().filter(|(kind, _)| wanted(kind));
-        // Most of the time goes into loading their drivers.
-        std::thread::scope(|scope| {
-            let asked = |named| (named, Builder::new().spawn_scoped(scope, move || Self::of_backend(named)));
-            let asked: Vec<_> = backends.map(asked).collect();
-            let answered =
-                asked.into_iter().flat_map(|(named, asked)| match asked.map(ScopedJoinHandle::join) {
-                    Ok(Ok(adapters)) => adapters,
-                    // Of a driver that panicked there is none.
-                    Ok(Err(_)) => Vec::new(),
-                    Err(_) => Self::of_backend(named),
-                });
-            answered.collect()
-        })
-    }
-
-    fn of_backend((kind, backend): (&'static str, Backend)) -> Vec<Self> {
-        let instance = Instance::new(InstanceDescriptor {
-            backends: Backends::from(backend),
-            flags: InstanceFlags::empty(),
-            ..InstanceDescriptor::new_without_display_handle()
-        });
-        let adapters = pollster::block_on(instance.enumerate_adapters(Backends::from(backend)));
-        let computing = adapters.into_iter().filter(|adapter| {
-            let flags = adapter.get_downlevel_capabilities().flags;
-            flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
-        });
-        computing.enumerate().map(|(ordinal, adapter)| Self { adapter, kind, ordinal }).collect()
+        let mut all = Vec::new();
+        for (kind, backend) in BACKENDS.into_iter().filter(|(kind, _)| wanted(kind)) {
+            let instance = Instance::new(InstanceDescriptor {
+                backends: Backends::from(backend),
+                flags: InstanceFlags::empty(),
+                ..InstanceDescriptor::new_without_display_handle()
+            });
+            let adapters = pollster::block_on(instance.enumerate_adapters(Backends::from(backend)));
+            let computing = adapters.into_iter().filter(|adapter| {
+                let flags = adapter.get_downlevel_capabilities().flags;
+                flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+            });
+            all.extend(computing.enumerate().map(|(ordinal, adapter)| Self { adapter, kind, ordinal }));
+        }
+        all
     }
 
     /// The adapter that an engine's name means: `wgpu` the best of all, `wgpu-vulkan` and so on the best

@@ -3,8 +3,9 @@
 //!
 //! What passes through the layers together reads every weight that it takes once, and multiplies each with every row.
 //! An accelerator needs the longer of both, `bytes / rate` and `operations / arithmetic`, and so does a processor for the
-//! first row; each further one adds its arithmetic there. Each layer takes some time whatever its size. Devices wait for
-//! each other: times add up along the layers. A token of each session knows four terms:
+//! first row, of keys and values for the first one of each sequence; each further one adds its arithmetic there. Each
+//! layer takes some time whatever its size. Devices wait for each other: times add up along the layers. A token of each
+//! session knows four terms:
 //!
 //! - attention: weights of attention, embedding row aside, the head, and keys and values of half the context;
 //! - feed-forward: blocks and the experts that are taken. Experts of a layer on several devices are read at the same
@@ -14,14 +15,15 @@
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
-//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, or computes, whichever
-//! takes longer; what the system's cache has is added (`disk.rs`).
+//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, or computes and takes it
+//! over from the system's cache, whichever takes longer (`disk.rs`).
 //!
 //! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
 //! rows that each owner of experts is sent.
 
 use std::ops::Range;
 
+use super::disk::CACHE;
 use super::drafts::Drafts;
 use super::drawn::{Drawn, Share, chance_of_none, distinct};
 use super::seats::Seat;
@@ -87,9 +89,10 @@ struct Pass {
 
 /// Seconds of feed-forward weights that a device reads and computes, with what it waits for those that are missing.
 fn with_missing(seat: &Seat, bytes: f64, computing: f64) -> f64 {
-    let Some(missing) = seat.missing else { return computing };
-    let waiting = bytes * missing.share / missing.rate;
-    if missing.ahead { computing.max(waiting) } else { computing + waiting }
+    seat.missing.map_or(computing, |missing| {
+        let bytes = bytes * missing.share;
+        (computing + bytes / CACHE).max(bytes / missing.rate)
+    })
 }
 
 impl Costs<'_> {
@@ -132,12 +135,10 @@ impl Costs<'_> {
         // Scores and values: a product and a sum for each element of a row, twice, at each position.
         let seen = layer.window.map_or(pass.positions, |window| window.min(pass.positions));
         let seen = if layer.kv_per_token > 0 { seen as f64 } else { 0.0 };
-        let scores = 4.0 * pass.rows * seen * self.width / seat.operations;
+        let scores = |rows: f64| 4.0 * rows * seen * self.width / seat.operations;
+        let first = if seat.reads_ahead { pass.rows } else { pass.sequences };
+        let attending = (kept / seat.rate).max(scores(first)) + scores(pass.rows - first);
         let weights = self.product(seat, layer.attention as f64, pass.rows);
-        let attending = match seat.reads_ahead {
-            true => (kept / seat.rate).max(scores),
-            false => kept / seat.rate + scores,
-        };
         weights + attending + seat.layer_seconds
     }
 

@@ -7,8 +7,8 @@ use super::cost::Owner;
 use super::problem::Problem;
 use super::seats::{Missing, Seat};
 
-/// Bytes a second at which pages of the system's cache become a process' own.
-const CACHE: f64 = 8e9;
+/// Bytes a second at which pages of the system's cache become a process' own, from wherever they came there.
+pub(super) const CACHE: f64 = 8e9;
 
 /// Blocks and experts that one device computes, some of which are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,18 +59,17 @@ impl OnDisk {
         // Blocks are needed one after the other: as many as fit stay but for one, through whose place the others pass.
         // Which experts are needed is drawn.
         let kept = if chosen { budget } else { budget - largest };
-        let bytes = total - budget;
-        // What an engine lets go stays in the system's cache, unless that has no room for all of it.
-        let margin = disk.memory.saturating_sub(problem.seats[seat].usable);
-        let cached = total <= disk.memory && bytes <= margin;
-        let (rate, ahead) = if cached { (CACHE, false) } else { (disk.rate, true) };
-        let missing = Missing { share: 1.0 - kept as f64 / total as f64, rate, ahead };
-        Some(Self { seat, budget, bytes, missing })
+        // What an engine lets go stays in the system's cache, unless memory has no room for all of it.
+        let held = stages.iter().find(|(home, _)| *home == seat).map_or(0..0, |(_, layers)| layers.clone());
+        let cached = problem.bytes(seat, &held, total).total() <= disk.memory;
+        let rate = if cached { f64::INFINITY } else { disk.rate };
+        let missing = Missing { share: 1.0 - kept as f64 / total as f64, rate };
+        Some(Self { seat, budget, bytes: total - budget, missing })
     }
 
     /// Whether what is missing is read from the disk each time.
     pub(super) fn is_read(&self) -> bool {
-        self.missing.ahead
+        self.missing.rate.is_finite()
     }
 
     /// All devices, this one as one that waits for what is missing.

@@ -34,10 +34,8 @@ pub(super) struct Disk {
 pub(super) struct Missing {
     /// Of all that it reads of them.
     pub(super) share: f64,
-    /// Bytes a second at which it comes.
+    /// Bytes a second at which it comes from the disk, while others are computed; infinite where the system's cache has it.
     pub(super) rate: f64,
-    /// It comes while others are computed.
-    pub(super) ahead: bool,
 }
 
 /// A device that can hold a part of the model.
@@ -216,7 +214,7 @@ pub(in crate::plan) fn devices(
             usable,
             rate,
             operations,
-            reads_ahead: true,
+            reads_ahead: it.vendor != Vendor::Cpu,
             unknown,
             layer_seconds,
             round_trip: it.round_trip_seconds.unwrap_or(ROUND_TRIP),

@@ -756,6 +756,18 @@ fn what_the_cache_keeps_is_not_read_from_disk() {
     let seconds = report.estimate.as_ref().unwrap().seconds();
     assert!((seconds / (4.0 * GIB as f64 / 5e10 + missing / 3e9) - 1.0).abs() < 0.05, "{seconds}");
     assert!(report.warnings.iter().any(|it| it.contains("3 GB/s are assumed")), "{:?}", report.warnings);
+    // More memory and a quicker disk make nothing slower.
+    for rate in [1e9, 6e9, 5e10] {
+        let seconds = |available: u64| {
+            let mut cluster = node(available);
+            cluster.nodes[0].disk_bytes_per_second = Some(rate);
+            let request = Request::default().inventory(inventory.clone()).from_disk(true);
+            plan(&card, &cluster, &request).report().unwrap().estimate.as_ref().unwrap().seconds()
+        };
+        let all: Vec<_> = (8..=16).map(seconds).collect();
+        assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + 1e-9)), "{rate}: {all:?}");
+        assert!(all[0] > all[8], "{rate}: {all:?}");
+    }
 }
 
 /// Further rows add their arithmetic on a processor; an accelerator reads meanwhile.
@@ -781,6 +793,18 @@ fn rows_share_what_is_read() {
         let found = seconds(processor.clone(), sessions);
         assert!((found / expected - 1.0).abs() < 0.01, "{sessions}: {found} {expected}");
     }
+    // What is looked back at is read once for each session, and multiplied for each row.
+    let looking = Inventory::of_experts(8, GIB / 8, 3 * GIB / 8, (0, 0), 0, 1 << 16);
+    let request = Request::default().inventory(looking).context_tokens(4096).prompt_tokens(2048);
+    let placement = plan(&card, &mesh(vec![processor.clone()]), &request);
+    let report = placement.report().unwrap();
+    let kept = 8.0 * f64::from(1 << 16) * 2048.0;
+    let token = report.estimate.as_ref().unwrap().seconds();
+    assert!((token / ((bytes + kept) / rate) - 1.0).abs() < 0.01, "{token}");
+    let chunks = (bytes + kept / 2.0) / rate + 255.0 * row;
+    let scores = 255.0 * 8.0 * 4.0 * 1024.0 * card.hidden_size as f64 / arithmetic;
+    let prompt = report.prompt.as_ref().unwrap().seconds;
+    assert!((prompt / (8.0 * (chunks + scores)) - 1.0).abs() < 0.03, "{prompt}");
     let mut graphics = gpu_node("a", 64, 1).bytes_per_second(1e9);
     let gpu = &mut graphics.accelerators[0];
     (gpu.bytes_per_second, gpu.operations_per_second, gpu.layer_seconds) =
