@@ -27,7 +27,7 @@ const TALL: usize = 14_336;
 const MATRICES: usize = 8;
 /// Elements of a layer's rows that a prompt passes through, at first and at most: as many as give a device enough to do.
 const WIDTHS: [usize; 2] = [512, 4096];
-const ENOUGH: Duration = Duration::from_millis(5);
+const ENOUGH: Duration = Duration::from_millis(12);
 /// How many times as wide a layer's feed-forward block is.
 const INNER: usize = 2;
 /// Matrices of a layer, of `width` times `width` weights each: of queries, keys, values, what was attended to, and the
