@@ -28,6 +28,11 @@ impl Links {
         Self { mesh: cluster.mesh, between }
     }
 
+    /// Whether all nodes reach each other.
+    pub(super) fn join_all(&self) -> bool {
+        self.mesh.is_some()
+    }
+
     /// The speed of two different nodes that reach each other; the slower direction's.
     pub(super) fn speed(&self, a: usize, b: usize) -> Option<LinkSpeed> {
         let one = |from, to| self.between.get(&(from, to)).copied().or(self.mesh);

@@ -173,7 +173,8 @@ impl Group<'_> {
         homes.dedup();
         let is_linked = |seat: &usize| {
             let node = problem.seats[*seat].node;
-            homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
+            problem.links.join_all()
+                || homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
         };
         let may = |seat: &usize| {
             let serves =
