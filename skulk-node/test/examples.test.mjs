@@ -122,12 +122,14 @@ test("the page tells a story and goes on with it", { skip: CHROMIUM ? false : "t
     const status = (text) => page.waitForFunction((text) => document.querySelector("#status").textContent.includes(text), {}, text);
     await page.click("#send");
     await status("tokens a second");
+    const waits = () => page.waitForFunction(() => !document.querySelector("#send").disabled);
+    await waits();
     const told = await story();
     assert.ok(told.startsWith("Once upon a time") && told.length > 100, told);
     await page.type("#line", " The dog");
     await page.click("#send");
     await page.waitForFunction((length) => document.querySelector("#story").textContent.length > length, {}, told.length + 9);
-    await page.waitForFunction(() => !document.querySelector("#send").disabled);
+    await waits();
     assert.ok((await story()).startsWith(`${told} The dog`));
     assert.deepEqual(errors, []);
   } finally {
