@@ -420,7 +420,10 @@ export interface Accelerator {
   backend?: string | null;
   /** Bytes a second that it reads from its memory. `null`: what the table of devices has under its name. */
   bytesPerSecond?: number | null;
-  /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
+  /**
+   * Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
+   * the second. `null`: as above.
+   */
   operationsPerSecond?: number | null;
   /** Seconds that it takes for a layer whatever its size. `null`: as above. */
   layerSeconds?: number | null;
@@ -456,7 +459,10 @@ export interface Node {
    * maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
    */
   bytesPerSecond?: number | null;
-  /** Operations a second of a prompt's products, a product and a sum being two. `null`: as above. */
+  /**
+   * Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
+   * the second. `null`: as above.
+   */
   operationsPerSecond?: number | null;
   /** Seconds that its processor takes for a layer whatever its size. `null`: as above. */
   layerSeconds?: number | null;

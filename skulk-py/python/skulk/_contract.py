@@ -958,7 +958,8 @@ class Accelerator:
     bytes_per_second: float | None = None
     """Bytes a second that it reads from its memory. ``None``: what the table of devices has under its name."""
     operations_per_second: float | None = None
-    """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
+    """Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part
+    of the second. ``None``: as above."""
     layer_seconds: float | None = None
     """Seconds that it takes for a layer whatever its size. ``None``: as above."""
     round_trip_seconds: float | None = None
@@ -1042,7 +1043,8 @@ class Node(_methods.Node):
     """Bytes a second that it reads from main memory. ``None``: what the table of devices has for an accelerator by
     the maker ``cpu``, as ``EPYC 9654`` or ``DDR5-5600, 2 channels``, or for one that shares main memory."""
     operations_per_second: float | None = None
-    """Operations a second of a prompt's products, a product and a sum being two. ``None``: as above."""
+    """Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part
+    of the second. ``None``: as above."""
     layer_seconds: float | None = None
     """Seconds that its processor takes for a layer whatever its size. ``None``: as above."""
     disk_bytes_per_second: float | None = None

@@ -694,7 +694,8 @@ public struct Accelerator: Codable, Sendable, Hashable {
     public var backend: String?
     /// Bytes a second that it reads from its memory. `nil`: what the table of devices has under its name.
     public var bytesPerSecond: Double?
-    /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
+    /// Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
+    /// the second. `nil`: as above.
     public var operationsPerSecond: Double?
     /// Seconds that it takes for a layer whatever its size. `nil`: as above.
     public var layerSeconds: Double?
@@ -760,7 +761,8 @@ public struct Node: Codable, Sendable, Hashable {
     /// Bytes a second that it reads from main memory. `nil`: what the table of devices has for an accelerator by the
     /// maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
     public var bytesPerSecond: Double?
-    /// Operations a second of a prompt's products, a product and a sum being two. `nil`: as above.
+    /// Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
+    /// the second. `nil`: as above.
     public var operationsPerSecond: Double?
     /// Seconds that its processor takes for a layer whatever its size. `nil`: as above.
     public var layerSeconds: Double?
