@@ -418,7 +418,7 @@ pub trait Engine: Send + Sync {
     /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
 
-    /// Measures how fast the device is, in about a tenth of a second, on slow ones longer, with up to 240 MB of its memory for as long. `None`: the
+    /// Measures how fast the device is, in one or two tenths of a second, on slow ones longer, with up to 240 MB of its memory for as long. `None`: the
     /// engine does not know how, or the library was built without optimisation, which says nothing about devices.
     ///
     /// # Errors

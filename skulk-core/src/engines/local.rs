@@ -14,8 +14,8 @@ impl Node {
     /// all that is not wired, anonymous or compressed, as the GPU can have it. A GPU's own memory is known of AMD's on
     /// Linux and of NVIDIA's on Linux and Windows; plans leave out GPUs of unknown memory.
     ///
-    /// How fast each device is, [`Engine::measure`](crate::Engine::measure) finds once for the process, which takes about a
-    /// tenth of a second each, and a gibibyte of free memory; of what is not measured, as in builds without optimisation,
+    /// How fast each device is, [`Engine::measure`](crate::Engine::measure) finds once for the process, which takes one or
+    /// two tenths of a second each, and a gibibyte of free memory; of what is not measured, as in builds without optimisation,
     /// plans look the speed up by the device's name.
     pub fn local() -> Self {
         let gpus =
