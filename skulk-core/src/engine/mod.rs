@@ -246,12 +246,12 @@ pub struct ShardEstimate {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DeviceSpeed {
-    /// Bytes of weights a second that a token is multiplied with, of weights in blocks of 4 bits.
+    /// Bytes of weights a second that a token is multiplied with, of weights in blocks of 4 and of 6 bits.
     pub bytes_per_second: f64,
-    /// Operations a second of a prompt's products with such weights, a product and a sum being two; what else a layer does
-    /// takes its part of the second.
+    /// Operations a second of a prompt's products with weights in blocks of 4 bits, a product and a sum being two. On
+    /// accelerators what else a layer does, but for attention, takes its part of the second.
     pub operations_per_second: f64,
-    /// Seconds that a layer takes whatever its size.
+    /// Seconds that a layer takes whatever its size: beyond the time in which its weights are read in larger pieces.
     pub layer_seconds: f64,
     /// Seconds until the device has answered that was asked for a layer of next to nothing.
     pub round_trip_seconds: f64,

@@ -238,7 +238,10 @@ impl<B: Backend> Engine for DecoderEngine<B> {
     fn measure(&self) -> Result<Option<DeviceSpeed>> {
         match cfg!(debug_assertions) {
             true => Ok(None),
-            false => super::speed::measure(&*self.backend).map(Some),
+            false => {
+                let is_processor = matches!(self.id.as_str(), "cpu" | "candle-cpu");
+                super::speed::measure(&*self.backend, is_processor).map(Some)
+            }
         }
     }
 }

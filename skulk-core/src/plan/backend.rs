@@ -36,8 +36,12 @@ pub fn own_engine(tag: &str) -> Option<EngineId> {
 /// Whether a backend keeps keys and values so. Of this library's, candle's have no quantised ones; of other software's
 /// it is not known, and they are taken to.
 pub fn keeps(tag: &str, kv: KvTypes) -> bool {
-    let is_candles = own_engine(tag).is_some_and(|engine| engine.as_str().starts_with("candle-"));
-    !(is_candles && kv.are_quantised())
+    !(is_candles(tag) && kv.are_quantised())
+}
+
+/// Whether it is one of this library's engines that compute with candle's tensors.
+pub(super) fn is_candles(tag: &str) -> bool {
+    own_engine(tag).is_some_and(|engine| engine.as_str().starts_with("candle-"))
 }
 
 /// Whether an engine can run one model over several nodes.

@@ -22,6 +22,7 @@ pub(super) fn inventory(card: &ModelCard, parameters: &Parameters) -> Inventory 
             expert: share(of.expert, bits.experts),
             copied: false,
             kv_per_token: of.kept.elements.saturating_mul(KV_VALUE_BYTES),
+            attended: 0,
             kv_head_dim: of.kept.head_size,
             latent: of.kept.latent,
             window: of.kept.window,

@@ -109,6 +109,11 @@ pub struct LayerBytes {
     pub copied: bool,
     /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
+    /// Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each position
+    /// that the row sees. 0: not known, and taken for twice the hidden size.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub attended: u64,
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     pub kv_head_dim: u64,
     /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of both.
@@ -324,6 +329,10 @@ impl Inventory {
                 expert,
                 copied: arch.copies_experts(at, checkpoint),
                 kv_per_token: kv_elements.saturating_mul(KV_VALUE_BYTES),
+                attended: attention.map_or(0, |own| {
+                    (own.n_heads as u64)
+                        .saturating_mul((own.head_dim as u64).saturating_add(own.value_dim() as u64))
+                }),
                 kv_head_dim: attention.map_or(0, |own| own.kept_dim() as u64),
                 latent: attention.is_some_and(|own| own.latent.is_some()),
                 window: attention.and_then(|own| own.window).map(|window| window.size() as u64),

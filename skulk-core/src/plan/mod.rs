@@ -35,6 +35,8 @@ pub use cluster::{
     Accelerator, Cluster, InterfaceType, Link, LinkKind, LinkSpeed, NetworkInterface, Node, NodeId,
     NodeMemory, Role, Vendor,
 };
+#[cfg(feature = "generate")]
+pub(crate) use direct::BETWEEN;
 pub use instance::{Host, Instance};
 pub use inventory::{Inventory, LayerBytes};
 pub use placement::Placement;

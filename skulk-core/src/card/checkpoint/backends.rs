@@ -2,7 +2,7 @@
 
 use crate::arch::ArchSpec;
 use crate::card::PlacementCardConfig;
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, TensorInfo};
 
 /// The tags of this library's engines, by preference: GPUs first, as the reference prefers its own.
 const OWN: [&str; 5] =
@@ -24,10 +24,21 @@ pub(super) fn placement(checkpoint: Option<&dyn Checkpoint>, others: &[&str]) ->
     }
 }
 
-/// The tags of the engines that compute with all types of numbers that this model has.
+/// The tags of the engines that compute with all types of numbers that this model has, and with rows as it has them.
 fn engines(checkpoint: &dyn Checkpoint) -> &'static [&'static str] {
-    let for_cpus = checkpoint.tensors().iter().any(|tensor| tensor.dtype.is_for_cpus());
-    if for_cpus { &["skulk-cpu"] } else { &OWN }
+    let tensors = checkpoint.tensors();
+    if tensors.iter().any(|tensor| tensor.dtype.is_for_cpus()) {
+        return &["skulk-cpu"];
+    }
+    if tensors.iter().any(is_padded) { &["skulk-wgpu", "skulk-cpu"] } else { &OWN }
+}
+
+/// Whether it has longer rows than its elements take, as vindexes have where these are no whole blocks.
+fn is_padded(tensor: &TensorInfo) -> bool {
+    let Some((row_len, outer)) = tensor.shape.split_last() else { return false };
+    let Some(row_bytes) = tensor.dtype.row_bytes(*row_len) else { return true };
+    let all = outer.iter().try_fold(row_bytes, |all, n| all.checked_mul(*n));
+    all.and_then(|all| u64::try_from(all).ok()) != Some(tensor.len)
 }
 
 /// Whether the decoder knows the architecture, and can read every tensor that it needs.

@@ -14,9 +14,9 @@ use super::failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// Elements of a half-float matrix that are widened at a time. Small in tests, so that small
-/// matrices pass through in parts too.
-const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 26 };
+/// Elements of a half-float matrix that are widened at a time: bounds their memory, as plans count it. Small in tests, so that
+/// small matrices pass through in parts too.
+const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 
 /// A weight matrix `[out, in]` on the device.
 pub(crate) struct Matrix {

@@ -152,8 +152,14 @@ impl Group<'_> {
         let ranges = self.model.experts.fill(rooms, vec![coordinator], self.least_nodes(coordinator))?;
         let stages = vec![(seat, 0..problem.inventory.layers.len())];
         let owners = self.owners(&stages, &order, &ranges);
-        let words = format!("attention on one device, {}, some from disk", on_others(&owners, seat));
-        self.arranged_with(Some((processor, problem.weights_within(processor, bytes))), stages, owners, words)
+        let words = format!("attention on one device, {}", on_others(&owners, seat));
+        let budget = problem.weights_within(processor, bytes);
+        let mut found = self.arranged_with(Some((processor, budget)), stages, owners, words)?;
+        // All of them may fit after all, where others take as much as they can first.
+        if found.disk.is_some() {
+            found.words.push_str(", some from disk");
+        }
+        Some(found)
     }
 
     pub(super) fn attention_over(
@@ -282,7 +288,8 @@ impl Group<'_> {
             Arrangement { stages, owners, disk: None, estimate: Estimate::default(), words };
         let Arrangement { stages, owners, .. } = &arrangement;
         if let Some((seat, budget)) = budget {
-            arrangement.disk = Some(OnDisk::new(self.problem, seat, budget, stages, owners)?);
+            let disk = OnDisk::new(self.problem, seat, budget, stages, owners)?;
+            arrangement.disk = Some(disk).filter(|disk| disk.bytes > 0);
         }
         let seats = arrangement.seats(self.problem);
         let Arrangement { stages, owners, .. } = &arrangement;

@@ -15,8 +15,8 @@
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
-//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, or computes and takes it
-//! over from the system's cache, whichever takes longer (`disk.rs`).
+//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, and computes and takes it
+//! over from the system's cache, half of the shorter of which goes on beside the longer (`disk.rs`).
 //!
 //! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
 //! rows that each owner of experts is sent.
@@ -35,6 +35,16 @@ use crate::plan::report::{Estimate, PromptEstimate};
 const CHUNK: u64 = crate::arch::CHUNK as u64;
 /// Chunks that are looked at one by one; of longer prompts evenly spaced ones stand for all.
 const CHUNKS: u64 = 16;
+/// How many operations of products a processor does in the time of one of attention in a prompt, which is of 32-bit floats there:
+/// a vector holds a quarter of the numbers.
+const FLOATS: f64 = 4.0;
+/// How many operations of products a processor does in the time that it takes for what lies between products, for an element of a
+/// row in a layer: norms, rotation, rounding, activations. As measured on a processor with AVX-512.
+pub(crate) const BETWEEN: f64 = 3000.0;
+/// The share of the shorter of reading blocks from disk and computing them in which the other does not go on.
+const APART: f64 = 0.5;
+/// What an expert takes whatever its size, of what a layer does.
+const EXPERT: f64 = 1.0 / 8.0;
 /// Seconds that each further owner of a layer's experts takes the sender.
 const FURTHER_OWNER: f64 = 3.0e-5;
 
@@ -87,11 +97,18 @@ struct Pass {
     positions: u64,
 }
 
+/// Seconds that an expert takes whatever its size: a processor begins each with memory that nobody asked for yet.
+fn begun(seat: &Seat) -> f64 {
+    if seat.reads_ahead { 0.0 } else { EXPERT * seat.layer_seconds }
+}
+
 /// Seconds of feed-forward weights that a device reads and computes, with what it waits for those that are missing.
 fn with_missing(seat: &Seat, bytes: f64, computing: f64) -> f64 {
     seat.missing.map_or(computing, |missing| {
         let bytes = bytes * missing.share;
-        (computing + bytes / CACHE).max(bytes / missing.rate)
+        let (working, waiting) = (computing + bytes / CACHE, bytes / missing.rate);
+        // Each layer's are known when it begins: what is read first is waited for, what is read last is computed behind it.
+        working.max(waiting) + working.min(waiting) * APART
     })
 }
 
@@ -132,14 +149,17 @@ impl Costs<'_> {
 
     fn layer_attention(&self, seat: &Seat, layer: &LayerBytes, pass: Pass) -> f64 {
         let kept = layer.kv(pass.positions) as f64 * pass.sequences;
-        // Scores and values: a product and a sum for each element of a row, twice, at each position.
+        // Scores and values: a product and a sum for each element of a row's queries and results, at each position.
         let seen = layer.window.map_or(pass.positions, |window| window.min(pass.positions));
         let seen = if layer.kv_per_token > 0 { seen as f64 } else { 0.0 };
-        let scores = |rows: f64| 4.0 * rows * seen * self.width / seat.operations;
+        let attended = if layer.attended > 0 { layer.attended as f64 } else { 2.0 * self.width };
+        let (floats, between) = if seat.reads_ahead { (1.0, 0.0) } else { (FLOATS, BETWEEN) };
+        let scores = |rows: f64| 2.0 * rows * seen * attended / seat.operations;
         let first = if seat.reads_ahead { pass.rows } else { pass.sequences };
-        let attending = (kept / seat.rate).max(scores(first)) + scores(pass.rows - first);
+        let attending = (kept / seat.rate).max(scores(first)) + floats * scores(pass.rows - first);
         let weights = self.product(seat, layer.attention as f64, pass.rows);
-        weights + attending + seat.layer_seconds
+        let between = (pass.rows - first) * self.width * between / seat.operations;
+        weights + attending + between + seat.layer_seconds
     }
 
     /// Seconds that a device reads a layer's attention for a token.
@@ -154,9 +174,10 @@ impl Costs<'_> {
             return with_missing(seat, bytes, self.product(seat, bytes, rows));
         }
         let share = experts as f64 / layer.n_experts as f64;
-        let read = distinct(layer.n_experts, layer.n_used, rows) * share * layer.expert as f64;
+        let taken = distinct(layer.n_experts, layer.n_used, rows) * share;
+        let read = taken * layer.expert as f64;
         let used = rows * layer.n_used as f64 * share * layer.expert as f64;
-        with_missing(seat, read, self.products(seat, read, used)) + seat.layer_seconds
+        with_missing(seat, read, self.products(seat, read, used)) + seat.layer_seconds + taken * begun(seat)
     }
 
     /// Seconds that a device is expected to read for a token of so many of a layer's experts, or of its dense block.
@@ -308,7 +329,7 @@ impl Costs<'_> {
         let mut asked_away = 0.0;
         for &(owner, _, experts) in &own {
             let (to, bytes) = (&seats[owner], layer.expert as f64);
-            let each = with_missing(to, bytes, self.product(to, bytes, rows_each));
+            let each = with_missing(to, bytes, self.product(to, bytes, rows_each)) + begun(to);
             let asked = rows * (1.0 - chance_of_none(n, layer.n_used, experts));
             let trip = self.trip(seat, to, asked.max(1.0))?;
             shares.push(Share { experts, wait: to.layer_seconds + trip, each });

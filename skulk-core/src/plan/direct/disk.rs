@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::seats::{Missing, Seat};
 
 /// Bytes a second at which pages of the system's cache become a process' own, from wherever they came there.
-pub(super) const CACHE: f64 = 8e9;
+pub(super) const CACHE: f64 = 1.4e10;
 
 /// Blocks and experts that one device computes, some of which are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +24,8 @@ pub(super) struct OnDisk {
 }
 
 impl OnDisk {
-    /// Of a device that has so many bytes for the blocks and experts that it computes. `None` where all fit, or where it
-    /// cannot be: an engine needs room for two of the largest, and does not leave on disk what it copies.
+    /// Of a device that has so many bytes for the blocks and experts that it computes. `None` where it cannot be: an engine
+    /// needs room for two of the largest, and does not leave on disk what it copies.
     pub(super) fn new(
         problem: &Problem<'_>,
         seat: usize,
@@ -53,7 +53,15 @@ impl OnDisk {
             largest = each.max(largest);
             chosen |= layers[layer].n_experts > 0;
         }
-        if total <= budget || budget / 2 < largest {
+        if total <= budget {
+            return Some(Self {
+                seat,
+                budget,
+                bytes: 0,
+                missing: Missing { share: 0.0, rate: f64::INFINITY },
+            });
+        }
+        if budget / 2 < largest {
             return None;
         }
         // Blocks are needed one after the other: as many as fit stay but for one, through whose place the others pass.

@@ -26,6 +26,8 @@ mod speculation;
 mod ways;
 
 use self::arrange::Arrangement;
+#[cfg(feature = "generate")]
+pub(crate) use self::cost::BETWEEN;
 use self::cost::Owner;
 use self::disk::OnDisk;
 use self::group::Group;

@@ -14,7 +14,7 @@ use crate::arch::{CHUNK, step_rows};
 use crate::card::{ModelCard, bits_in};
 use crate::error::Result;
 use crate::kv_type::KvTypes;
-use crate::plan::backend::serves;
+use crate::plan::backend::{is_candles, serves};
 use crate::plan::cluster::{Cluster, NodeId, Role};
 use crate::plan::inventory::{Inventory, LayerBytes};
 use crate::plan::links::Links;
@@ -86,6 +86,8 @@ pub(super) struct Problem<'a> {
     held: Vec<u64>,
     /// Whether each seat is an engine's of this library.
     is_own: Vec<bool>,
+    /// What attention takes on each seat beside keys and values, where they are copied for it.
+    copied: Vec<u64>,
     drawn: Drawn,
     own: Margins,
     foreign: Margins,
@@ -141,6 +143,16 @@ fn own_rows(inventory: &Inventory, row: u64, rows: u64) -> u64 {
     let step_row = if inventory.step_row > 0 { inventory.step_row } else { row.saturating_mul(OWN_BUFFERS) };
     let logits = inventory.vocabulary.saturating_mul(size_of::<f32>() as u64 * LOGIT_ROWS);
     step_row.saturating_mul(rows).saturating_add(logits)
+}
+
+/// Bytes of the keys and values that candle's engines make of a layer's, as numbers of 32 bits: the same joined from their pages,
+/// then both as such. Latent vectors are keys, and their first parts values.
+fn copied(inventory: &Inventory, context: u64) -> u64 {
+    let of = |layer: &LayerBytes| {
+        let kept = LayerBytes { state: 0, ..layer.clone() }.kv(context);
+        kept.saturating_mul(if layer.latent { 5 } else { 3 })
+    };
+    inventory.layers.iter().map(of).max().unwrap_or(0)
 }
 
 /// What a chunk's rows take, of other software's.
@@ -235,6 +247,7 @@ impl<'a> Problem<'a> {
             Some(rules) => Fixed::new(rules, &nodes, &seats, &inventory.layers)?,
             None => Fixed::default(),
         };
+        let copied = copied(&inventory, request.context_tokens);
         let mut problem = Self {
             card,
             request,
@@ -247,6 +260,13 @@ impl<'a> Problem<'a> {
             roles: nodes.iter().map(|node| node.role).collect(),
             held: vec![0; seats.len()],
             is_own: seats.iter().map(|seat| seat.engine() == Some("skulk")).collect(),
+            copied: seats
+                .iter()
+                .map(|seat| match &seat.backend {
+                    Some(tag) if is_candles(tag) => copied,
+                    _ => 0,
+                })
+                .collect(),
             seats,
             own: Margins::own(&inventory, row, request),
             foreign: Margins::foreign(card, &inventory, row, request.strictness),
@@ -324,7 +344,8 @@ impl<'a> Problem<'a> {
     fn floor(&self, seat: usize) -> u64 {
         let is_processor = self.seats[seat].disk.is_some();
         let floor = self.margins(&[seat]).floor;
-        if is_processor { floor } else { floor.max(memory::OVERHEAD_FLOOR) }
+        let floor = if is_processor { floor } else { floor.max(memory::OVERHEAD_FLOOR) };
+        floor.saturating_add(self.copied[seat])
     }
 
     /// What weights take on these devices, with what is kept free for them.
