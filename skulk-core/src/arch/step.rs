@@ -142,8 +142,8 @@ impl RowWidths {
 
 /// Numbers that are rounded together.
 const BLOCK: usize = 32;
-/// Bytes of these when they are: digits, the same in pairs, scales and sums.
-const ROUNDED_BYTES: u64 = 2 * BLOCK as u64 + 28;
+/// Bytes of these when they are: digits, scales and sums, the same grouped, and digits in pairs.
+const ROUNDED_BYTES: u64 = 2 * (BLOCK as u64 + 28) + BLOCK as u64;
 
 /// Numbers of all products of a layer with states, with what they are projected from.
 fn products(layer: &LayerSpec, hidden: usize) -> usize {

@@ -53,7 +53,7 @@ fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
     fn gemm<F: Format, const EXACT: bool>() -> Gemm {
         Gemm {
             pack: pack::<F>,
-            grouped: true,
+            grouped: LANES,
             multiply: const { &[multiply::<F::Layout, EXACT> as Multiply] },
             shift: product::shift::<S, F>(),
             packed_len: packed::packed_len::<F::Layout>,

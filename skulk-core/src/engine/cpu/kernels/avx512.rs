@@ -37,6 +37,7 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
 
     const SIGNED: bool = SIGNED;
     const ROWS: usize = 12;
+    const GROUP: usize = 8;
     const TOGETHER: usize = 4;
     const FEW: bool = true;
     const WIDENED: bool = !BF16;

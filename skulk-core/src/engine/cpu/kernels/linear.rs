@@ -238,20 +238,14 @@ impl<'a> Products<'a> {
                 let mut grouped = x;
                 if rows.len() >= kernel.many {
                     self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
-                    if kernel.gemm.grouped {
-                        let last = &mut self.grouped[usize::from(kernel.paired)];
-                        if *last != rows {
-                            *last = rows.clone();
-                            self.scratch.group(
-                                self.pool,
-                                x,
-                                &rows,
-                                (self.x.len(), n_in),
-                                (exact, kernel.paired),
-                            );
-                        }
-                        grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
+                    let last = &mut self.grouped[usize::from(kernel.paired)];
+                    if *last != rows {
+                        *last = rows.clone();
+                        let group = kernel.gemm.grouped;
+                        let (of, how) = ((&rows, group), (exact, kernel.paired));
+                        self.scratch.group(self.pool, x, of, (self.x.len(), n_in), how);
                     }
+                    grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
                 }
                 let product = Product {
                     weights,

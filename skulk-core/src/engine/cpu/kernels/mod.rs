@@ -303,7 +303,7 @@ macro_rules! instruction_set {
             fn of<F: Format, const EXACT: bool>() -> Quantised {
                 let multiply = const {
                     &[
-                        multiply_packed::<F::Layout, EXACT, { S::ROWS }> as packed::Multiply,
+                        multiply_packed::<F::Layout, EXACT, { S::GROUP }> as packed::Multiply,
                         multiply_packed::<F::Layout, EXACT, { S::TAIL }>,
                         multiply_packed::<F::Layout, EXACT, 1>,
                     ]
@@ -315,7 +315,7 @@ macro_rules! instruction_set {
                     few: direct::<F, EXACT, false>,
                     paired: F::PAIRED,
                     many: S::MANY,
-                    gemm: Gemm { pack: pack_tile::<F>, multiply, grouped: false, shift, packed_len },
+                    gemm: Gemm { pack: pack_tile::<F>, multiply, grouped: S::GROUP, shift, packed_len },
                 }
             }
 

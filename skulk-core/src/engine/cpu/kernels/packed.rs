@@ -78,9 +78,8 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
 struct Block<'a> {
     x: &'a Activations,
     packed: *const i32,
-    /// The block's place in the first row, and from row to row.
+    /// The first row's block among the grouped ones; those of the next rows follow.
     first: usize,
-    blocks: usize,
     /// Which columns.
     part: usize,
     parts: usize,
@@ -98,9 +97,9 @@ impl Block<'_> {
         sums: &mut [S::F],
         from: usize,
     ) {
-        let &Self { x, packed, first, blocks, part, parts, shift } = self;
+        let &Self { x, packed, first, part, parts, shift } = self;
         let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-        let of_row = |n: usize| first + (from + n) * blocks;
+        let of_row = |n: usize| first + from + n;
         let n_columns = 8 / parts;
         let mut totals = [S::isplat(0); N];
         // Where there is a minimum, zero is zero, unless all eight bits were taken for signed ones.
@@ -112,7 +111,7 @@ impl Block<'_> {
             }
         }
         let (columns, base) = ((part * n_columns, (part + 1) * n_columns), x.digits.add(of_row(0) * digits));
-        dot::<S, L, EXACT, N>(&mut totals, packed, columns, base, blocks * digits);
+        dot::<S, L, EXACT, N>(&mut totals, packed, columns, base, digits);
         let scale = S::load(packed.add((8 + part * if L::MIN { 2 } else { 1 }) * LANES).cast());
         for (n, sum) in sums[from..from + N].iter_mut().enumerate() {
             let d = S::splat(*x.scale.add(of_row(n)));
@@ -122,7 +121,8 @@ impl Block<'_> {
 }
 
 /// Activation rows from `row` on by a packed tile, from whose integers [`shift`](super::product::shift) is to be
-/// subtracted: `N` at a time, as long as there are so many. Returns the first of those that are left.
+/// subtracted: `N` at a time, as long as there are so many. Returns the first of those that are left. Rows are grouped by
+/// [`Simd::GROUP`], none of which are in two groups.
 ///
 /// # Safety
 /// As of [`pack`], and the tile has been packed.
@@ -150,14 +150,16 @@ unsafe fn multiply_rows<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     row: usize,
     shift: i32,
 ) {
-    let (x, blocks) = (&product.x, product.x_blocks);
+    let (x, blocks) = (&product.grouped, product.x_blocks);
+    let group = row / S::GROUP * S::GROUP;
+    // Addresses of all rows are an offset from one: there are not as many registers as rows.
+    let (at, rows) = (group * blocks + row - group, S::GROUP.min(product.rows - group));
     let parts = if L::HALVES { 2 } else { 1 };
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
-        // Counts in elements from the first of the rows.
-        let first = row * blocks + block;
+        let first = at + block * if N == S::GROUP { N } else { rows };
         for part in 0..parts {
-            let block = Block { x, packed, first, blocks, part, parts, shift };
+            let block = Block { x, packed, first, part, parts, shift };
             // All sums, some rows' totals and a block have room in 32 registers.
             const { assert!(N <= 8 || N == 12, "so many rows are to be shared out") };
             if N == 12 {
@@ -172,7 +174,7 @@ unsafe fn multiply_rows<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
             for part in 0..parts {
                 let min = S::load(packed.add((8 + 2 * part + 1) * LANES).cast());
                 for (n, sum) in sums.iter_mut().enumerate() {
-                    let at = first + n * blocks;
+                    let at = first + n;
                     let of_block =
                         if L::HALVES { *x.scaled_half_sum.add(2 * at + part) } else { *x.scaled_sum.add(at) };
                     *sum = S::fma(min, S::splat(of_block), *sum);
@@ -198,8 +200,8 @@ pub(super) struct Gemm {
     pub(super) pack: Pack,
     /// Each of rows that those before have left: most at a time first, single ones last.
     pub(super) multiply: &'static [Multiply],
-    /// They take activations [grouped](super::rounding::group).
-    pub(super) grouped: bool,
+    /// Rows of a [group](super::rounding::group) of activations, as they take them.
+    pub(super) grouped: usize,
     pub(super) shift: i32,
     /// Elements of a packed tile of rows of so many blocks.
     pub(super) packed_len: fn(usize) -> usize,

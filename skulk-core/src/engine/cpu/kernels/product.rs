@@ -29,7 +29,7 @@ pub(super) struct Product {
     /// Blocks in a row of activations. Where weight rows are padded they are fewer: what lies behind is left out.
     pub(super) x_blocks: usize,
     pub(super) x: Activations,
-    /// The same [grouped](super::rounding::group) by sixteen rows, for kernels that want it; elsewhere anything.
+    /// The same [grouped](super::rounding::group) for kernels of many rows; for others anything.
     pub(super) grouped: Activations,
     pub(super) rows: usize,
     pub(super) bias: *const f32,

@@ -105,23 +105,33 @@ pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: &[i8], to: &mut [i8])
     }
 }
 
-/// Copies up to 16 rows for who works on a block of all of them at once: block `b` of row `n` is number `b · rows + n`.
+/// Copies some rows for who works on a block of all of them at once: block `b` of row `n` is number `b · rows + n`.
 ///
 /// # Safety
 /// Both have room for whole rows of `blocks` blocks.
 pub(super) unsafe fn group(from: Activations, to: Activations, rows: usize, blocks: usize, exact: bool) {
-    let digits = if exact { 2 * BLOCK } else { BLOCK };
-    for row in 0..rows {
-        for block in 0..blocks {
+    if exact {
+        group_by::<{ 2 * BLOCK }>(from, to, rows, blocks);
+    } else {
+        group_by::<BLOCK>(from, to, rows, blocks);
+    }
+}
+
+/// The same of blocks of so many bytes.
+unsafe fn group_by<const BYTES: usize>(from: Activations, to: Activations, rows: usize, blocks: usize) {
+    /// Number `a` of one array to number `b` of the other.
+    unsafe fn copy<T>(from: *mut T, a: usize, to: *mut T, b: usize) {
+        std::ptr::copy_nonoverlapping(from.add(a), to.add(b), 1);
+    }
+    for block in 0..blocks {
+        for row in 0..rows {
             let (a, b) = (row * blocks + block, block * rows + row);
-            std::ptr::copy_nonoverlapping(from.digits.add(a * digits), to.digits.add(b * digits), digits);
-            *to.scale.add(b) = *from.scale.add(a);
-            *to.sum.add(b) = *from.sum.add(a);
-            *to.scaled_sum.add(b) = *from.scaled_sum.add(a);
-            for half in 0..2 {
-                *to.half_sum.add(2 * b + half) = *from.half_sum.add(2 * a + half);
-                *to.scaled_half_sum.add(2 * b + half) = *from.scaled_half_sum.add(2 * a + half);
-            }
+            copy::<[i8; BYTES]>(from.digits.cast(), a, to.digits.cast(), b);
+            copy(from.scale, a, to.scale, b);
+            copy(from.sum, a, to.sum, b);
+            copy(from.scaled_sum, a, to.scaled_sum, b);
+            copy::<[i32; 2]>(from.half_sum.cast(), a, to.half_sum.cast(), b);
+            copy::<[f32; 2]>(from.scaled_half_sum.cast(), a, to.scaled_half_sum.cast(), b);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::linear::{Item, Products};
 use super::rounding::{Activations, group};
-use super::simd::{BLOCK, LANES};
+use super::simd::BLOCK;
 use super::top::Largest;
 use super::{Kernels, Round};
 use crate::engine::Precision;
@@ -118,6 +118,8 @@ struct Grouping {
     from: Activations,
     to: Activations,
     rows: usize,
+    /// Rows of a group.
+    of: usize,
     blocks: usize,
     exact: bool,
 }
@@ -131,8 +133,8 @@ impl Grouping {
     /// # Safety
     /// Both have all rows, and nobody else writes the group now.
     unsafe fn group(&self, number: usize) {
-        let (first, exact) = (number * LANES, self.exact);
-        let rows = LANES.min(self.rows - first);
+        let (first, exact) = (number * self.of, self.exact);
+        let rows = self.of.min(self.rows - first);
         let at = first * self.blocks;
         // SAFETY: the caller's promise.
         unsafe { group(self.from.skip(at, exact), self.to.skip(at, exact), rows, self.blocks, exact) };
@@ -272,21 +274,21 @@ impl ProductScratch {
         self.integers.paired[row * digits(n_in, exact)..].as_mut_ptr()
     }
 
-    /// Groups some of `len / n_in` rows by sixteen: `x`, whose integers are in pairs or not.
+    /// Groups some of `len / n_in` rows by so many: `x`, whose integers are in pairs or not.
     pub(super) fn group(
         &mut self,
         pool: &Pool,
         x: Activations,
-        rows: &Range<usize>,
+        (rows, of): (&Range<usize>, usize),
         (len, n_in): (usize, usize),
         (exact, paired): (bool, bool),
     ) {
         let blocks = n_in.div_ceil(BLOCK);
         self.grouped[usize::from(paired)].reserve(len / n_in * blocks, exact);
         let to = self.grouped(rows.start, n_in, (exact, paired));
-        let grouping = Grouping { from: x, to, rows: rows.len(), blocks, exact };
-        let least = LEAST_ELEMENTS.div_ceil(LANES * n_in);
-        pool.run(rows.len().div_ceil(LANES), least, &|range, _| {
+        let grouping = Grouping { from: x, to, rows: rows.len(), of, blocks, exact };
+        let least = LEAST_ELEMENTS.div_ceil(of * n_in);
+        pool.run(rows.len().div_ceil(of), least, &|range, _| {
             for number in range {
                 // SAFETY: there is room for all rows, and each group is given out once.
                 unsafe { grouping.group(number) };

@@ -100,8 +100,10 @@ pub(super) trait Simd: Copy + 'static {
     const MANY: usize = 17;
     /// Activations of two digits are stored as numbers of 16 bits.
     const WORDS: bool = false;
-    /// Activation rows that one pass over a packed tile serves.
+    /// Queries that one pass over a packed tile serves.
     const ROWS: usize;
+    /// Activation rows that one pass over a packed tile serves.
+    const GROUP: usize = Self::ROWS;
     /// The same for the rows that are then left over; single ones are the last.
     const TAIL: usize = 4;
     /// [`dot2`](Self::dot2) takes activations widened to f32, those that meet the weights in upper bits

@@ -46,7 +46,7 @@ impl Matrix<'_> {
         if quantised.paired {
             from.digits = pairs.as_mut_ptr();
         }
-        let grouped = x.grouped(row, rows, from.digits);
+        let grouped = x.grouped(row, (rows, quantised.gemm.grouped), from.digits);
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             weights: self.bytes.as_ptr(),

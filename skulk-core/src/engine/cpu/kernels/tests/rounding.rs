@@ -1,7 +1,7 @@
 //! Are activations rounded as stated, and the same way everywhere?
 
 use super::super::rounding::{Activations, group};
-use super::super::simd::{BASE, LANES};
+use super::super::simd::BASE;
 use super::super::{BLOCK, Kernels, portable};
 use super::{Numbers, assert_near, assert_same, others};
 
@@ -56,16 +56,16 @@ impl Rows {
         unsafe { self.start.skip(row * self.blocks, self.exact) }
     }
 
-    /// So many of them from `row` on, grouped, with these digits.
-    pub(super) fn grouped(&self, row: usize, rows: usize, digits: *mut i8) -> Self {
+    /// So many of them from `row` on, grouped by so many, with these digits.
+    pub(super) fn grouped(&self, row: usize, (rows, of): (usize, usize), digits: *mut i8) -> Self {
         let x = Activations { digits, ..self.from(row) };
         let grouped = Self::empty(rows, self.blocks, self.exact, self.words);
-        for first in (0..rows).step_by(LANES) {
+        for first in (0..rows).step_by(of) {
             let at = first * self.blocks;
             // SAFETY: both have these rows.
             unsafe {
                 let (from, to) = (x.skip(at, self.exact), grouped.start.skip(at, self.exact));
-                group(from, to, LANES.min(rows - first), self.blocks, self.exact);
+                group(from, to, of.min(rows - first), self.blocks, self.exact);
             }
         }
         grouped
