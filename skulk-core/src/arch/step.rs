@@ -34,6 +34,8 @@ pub(crate) struct RowWidths {
     states: [usize; 2],
     /// What experts give of a row that takes several.
     taken: usize,
+    /// What experts take of it.
+    given: usize,
     /// All residual streams beside the one that blocks compute, and what layers predict of them.
     streams: usize,
     /// What tokens give layers.
@@ -96,6 +98,10 @@ impl RowWidths {
                 let each = hidden.saturating_add(l.ffn.width).saturating_mul(2);
                 l.ffn.experts.map_or(0, |experts| experts.n_used.saturating_mul(each))
             }),
+            given: widest(&|l| {
+                let each = hidden.max(l.ffn.width);
+                l.ffn.experts.map_or(0, |experts| experts.n_used.saturating_mul(each))
+            }),
             streams: n_streams.saturating_mul(hidden.saturating_mul(2).saturating_add(1)),
             // Rows of the table on the host, too.
             inputs: arch
@@ -135,15 +141,16 @@ impl RowWidths {
         let numbers = once.into_iter().chain(twice).chain(twice);
         let numbers = numbers.chain(self.latent).chain(self.index).chain(self.states);
         let numbers = numbers.fold(0u64, |sum, n| sum.saturating_add(n as u64));
-        let rounded = (self.widest().div_ceil(BLOCK) as u64).saturating_mul(ROUNDED_BYTES);
+        let rounded = self.widest().max(self.given);
+        let rounded = (rounded.div_ceil(BLOCK) as u64).saturating_mul(ROUNDED_BYTES);
         numbers.saturating_mul(size_of::<f32>() as u64).saturating_add(rounded)
     }
 }
 
 /// Numbers that are rounded together.
 const BLOCK: usize = 32;
-/// Bytes of these when they are: digits, scales and sums, the same grouped, and digits in pairs.
-const ROUNDED_BYTES: u64 = 2 * (BLOCK as u64 + 28) + BLOCK as u64;
+/// Bytes of these when they are: digits, scales and sums, and the same grouped; digits in pairs, too, and these grouped.
+const ROUNDED_BYTES: u64 = 3 * (BLOCK as u64 + 28) + BLOCK as u64;
 
 /// Numbers of all products of a layer with states, with what they are projected from.
 fn products(layer: &LayerSpec, hidden: usize) -> usize {

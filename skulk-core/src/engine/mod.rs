@@ -418,8 +418,9 @@ pub trait Engine: Send + Sync {
     /// Whatever is wrong with the weights, by tensor; [`ErrorKind::Cancelled`].
     fn load(&self, spec: &ShardSpec, checkpoint: &dyn Checkpoint, cx: &LoadCx<'_>) -> Result<Box<dyn Shard>>;
 
-    /// Measures how fast the device is, in one or two tenths of a second, on slow ones longer, with up to 240 MB of its memory for as long. `None`: the
-    /// engine does not know how, or the library was built without optimisation, which says nothing about devices.
+    /// Measures how fast the device is, in one or two tenths of a second, on slow ones longer, with up to 230 MB of main memory
+    /// for as long, and where weights are copied up to 350 MB of the device's. `None`: the engine does not know how, or the library
+    /// was built without optimisation, which says nothing about devices.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], [`ErrorKind::EngineFailed`].

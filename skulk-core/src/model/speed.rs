@@ -39,8 +39,8 @@ const HEAD: usize = 128;
 /// Sequences that a prompt's rows are of: so short that attention, which plans count apart, takes next to nothing.
 const SEQUENCES: usize = 16;
 
-/// Measures a backend, which may be a processor's. Takes 122 MB of main memory, up to 190 MB for fast devices, and up to 310 MB
-/// of the device's where weights are copied.
+/// Measures a backend, which may be a processor's. Takes 122 MB of main memory, up to 190 MB for fast devices, for rows up to
+/// 40 MB, and where weights are copied up to 310 MB more, of the device's memory.
 pub(super) fn measure<B: Backend>(backend: &B, is_processor: bool) -> Result<DeviceSpeed> {
     // Most of the time goes into having the system find pages.
     let matrices = std::thread::scope(|scope| {
@@ -137,10 +137,10 @@ fn timed<const N: usize>(mut works: [Work<'_>; N]) -> Result<[Vec<f64>; N]> {
     Ok(taken)
 }
 
-/// The one in the middle.
+/// The one in the middle; of an even number the shorter one.
 fn middle(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
+    seconds.get(seconds.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Weights that one row is multiplied with.

@@ -241,8 +241,7 @@ pub struct Node {
     /// maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
     #[serde(default)]
     pub bytes_per_second: Option<f64>,
-    /// Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of the
-    /// second. `None`: as above.
+    /// Operations a second of a prompt's products alone, a product and a sum being two. `None`: as above.
     #[serde(default)]
     pub operations_per_second: Option<f64>,
     /// Seconds that its processor takes for a layer whatever its size. `None`: as above.

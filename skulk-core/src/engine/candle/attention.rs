@@ -12,7 +12,7 @@ use crate::engine::backend::{Attend, Choose, PAGE, PageSpec, Span, blank_behind}
 use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Scores computed at a time: bounds their memory for a long prompt, as plans count it. Small in tests, so that short
+/// Scores computed at a time: bounds their memory for a long prompt, which is of what plans keep free. Small in tests, so that short
 /// prompts pass through in several blocks of rows too.
 pub(super) const SCORES: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
 
@@ -219,12 +219,15 @@ pub(super) fn attend(
     let (kv_heads, group, dim) = (spec.n_kv_heads, spec.n_heads / spec.n_kv_heads, spec.head_dim);
     let q = (q.narrow(0, 0, rows)? * f64::from(spec.scale))?;
     let q = q.reshape((rows, kv_heads, group, dim))?.permute((1, 2, 0, 3))?;
-    let most = seen(op, span, 0).start..seen(op, span, rows - 1).end;
-    let step = (SCORES / (spec.n_heads * most.len())).max(1);
+    // Of all rows, as reading copies.
+    let positions = seen(op, span, 0).start..seen(op, span, rows - 1).end;
+    let kv = stored.read(positions.clone())?;
+    let step = (SCORES / (spec.n_heads * positions.len())).max(1);
     for first in (0..rows).step_by(step) {
         let block = first..rows.min(first + step);
         let q = q.narrow(2, first, block.len())?.contiguous()?;
-        out.slice_set(&attend_block(op, span, block, &q, &stored)?, 0, span.rows.start + first)?;
+        let attended = attend_block(op, span, block, &q, (positions.clone(), &kv))?;
+        out.slice_set(&attended, 0, span.rows.start + first)?;
     }
     Ok(())
 }
@@ -242,18 +245,17 @@ pub(super) fn choose(op: &Choose<'_, Tensors>, pages: &Pages, out: &mut Chosen) 
     Ok(())
 }
 
-/// `q` is `[kv head, query head of it, row of the block, head dim]`, scaled; the result `[row, heads · head dim]`.
+/// `q` is `[kv head, query head of it, row of the block, head dim]`, scaled; the result `[row, heads · head dim]`. What rows do
+/// not see of the positions is masked.
 fn attend_block(
     op: &Attend<'_, Tensors>,
     span: &Span,
     block: Range<usize>,
     q: &Tensor,
-    stored: &Stored<'_>,
+    (positions, [keys, values]): (Range<usize>, &[Tensor; 2]),
 ) -> CandleResult<Tensor> {
     let (kv_heads, group, rows, dim) = q.dims4()?;
-    let positions = seen(op, span, block.start).start..seen(op, span, block.end - 1).end;
     let n = positions.len();
-    let [keys, values] = stored.read(positions.clone())?;
     let mut scores = q.reshape((kv_heads, group * rows, dim))?.matmul(&keys.t()?)?;
     if let Some(cap) = op.attention.softcap {
         scores = softcap(&scores, cap)?;
@@ -270,7 +272,7 @@ fn attend_block(
         scores = Tensor::cat(&[&scores, &sinks], 3)?;
     }
     let weights = ops::softmax_last_dim(&scores)?.narrow(3, 0, n)?.contiguous()?;
-    let attended = weights.reshape((kv_heads, group * rows, n))?.matmul(&values)?;
+    let attended = weights.reshape((kv_heads, group * rows, n))?.matmul(values)?;
     let dim = op.attention.value_dim();
     let attended = attended.reshape((kv_heads, group, rows, dim))?.permute((2, 0, 1, 3))?;
     attended.contiguous()?.reshape((rows, kv_heads * group * dim))

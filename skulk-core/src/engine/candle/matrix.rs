@@ -14,7 +14,7 @@ use super::failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// Elements of a half-float matrix that are widened at a time: bounds their memory, as plans count it. Small in tests, so that
+/// Elements of a half-float matrix that are widened at a time: bounds their memory, which is of what plans keep free. Small in tests, so that
 /// small matrices pass through in parts too.
 const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 

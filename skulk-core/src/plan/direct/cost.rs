@@ -15,8 +15,8 @@
 //! - fan-out: the same for each layer whose feed-forward block is elsewhere, and 30 µs for each further owner that is
 //!   asked.
 //!
-//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory, and computes and takes it
-//! over from the system's cache, half of the shorter of which goes on beside the longer (`disk.rs`).
+//! Of blocks and experts that stay on disk, a device waits for the share that is not in memory. It takes it over from the
+//! system's cache and computes it, half of which goes on meanwhile, or half of the waiting where that is shorter (`disk.rs`).
 //!
 //! A prompt goes through the layers in chunks of [`CHUNK`] rows, each like a token, with its arithmetic, and with the
 //! rows that each owner of experts is sent.
@@ -41,7 +41,7 @@ const FLOATS: f64 = 4.0;
 /// How many operations of products a processor does in the time that it takes for what lies between products, for an element of a
 /// row in a layer: norms, rotation, rounding, activations. As measured on a processor with AVX-512.
 pub(crate) const BETWEEN: f64 = 3000.0;
-/// The share of the shorter of reading blocks from disk and computing them in which the other does not go on.
+/// How much of the shorter of reading blocks from disk and computing them does not go on while the longer does.
 const APART: f64 = 0.5;
 /// What an expert takes whatever its size, of what a layer does.
 const EXPERT: f64 = 1.0 / 8.0;
@@ -158,7 +158,7 @@ impl Costs<'_> {
         let first = if seat.reads_ahead { pass.rows } else { pass.sequences };
         let attending = (kept / seat.rate).max(scores(first)) + floats * scores(pass.rows - first);
         let weights = self.product(seat, layer.attention as f64, pass.rows);
-        let between = (pass.rows - first) * self.width * between / seat.operations;
+        let between = (pass.rows - 1.0).max(0.0) * self.width * between / seat.operations;
         weights + attending + between + seat.layer_seconds
     }
 

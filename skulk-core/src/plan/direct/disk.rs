@@ -43,12 +43,10 @@ impl OnDisk {
         for owner in owners.iter().filter(|owner| owner.seat == seat) {
             *computed.entry(owner.layer).or_default() += owner.experts.len();
         }
-        let (mut total, mut largest, mut chosen) = (0u64, 0, false);
+        let (mut total, mut largest, mut chosen, mut copied) = (0u64, 0, false, false);
         for (layer, count) in computed {
             let each = layers[layer].blocks().1;
-            if layers[layer].copied {
-                return None;
-            }
+            copied |= layers[layer].copied;
             total = total.saturating_add(each.saturating_mul(count as u64));
             largest = each.max(largest);
             chosen |= layers[layer].n_experts > 0;
@@ -61,7 +59,7 @@ impl OnDisk {
                 missing: Missing { share: 0.0, rate: f64::INFINITY },
             });
         }
-        if budget / 2 < largest {
+        if copied || budget / 2 < largest {
             return None;
         }
         // Blocks are needed one after the other: as many as fit stay but for one, through whose place the others pass.

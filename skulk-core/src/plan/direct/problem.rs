@@ -145,11 +145,12 @@ fn own_rows(inventory: &Inventory, row: u64, rows: u64) -> u64 {
     step_row.saturating_mul(rows).saturating_add(logits)
 }
 
-/// Bytes of the keys and values that candle's engines make of a layer's, as numbers of 32 bits: the same joined from their pages,
-/// then both as such. Latent vectors are keys, and their first parts values.
+/// Bytes of the copies that candle's engines make of a layer's keys and values for a chunk's rows, at most: keys in 32 bits take
+/// as much as both in half precision, while values are joined from their pages and then take as much again. Of latent vectors
+/// all are keys, and the first part of each is copied once more.
 fn copied(inventory: &Inventory, context: u64) -> u64 {
     let of = |layer: &LayerBytes| {
-        let kept = LayerBytes { state: 0, ..layer.clone() }.kv(context);
+        let kept = LayerBytes { state: 0, ..layer.clone() }.kept(context, CHUNK as u64);
         kept.saturating_mul(if layer.latent { 5 } else { 3 })
     };
     inventory.layers.iter().map(of).max().unwrap_or(0)
@@ -340,7 +341,8 @@ impl<'a> Problem<'a> {
         if seats.iter().all(|&seat| self.is_own[seat]) { &self.own } else { &self.foreign }
     }
 
-    /// What a device keeps free. Drivers of GPUs, and pages there, take more than is counted, by no known rule.
+    /// What a device keeps free. Drivers of GPUs, and pages there, take more than is counted, by no known rule; candle's engines
+    /// take it for scores, and for weights in 32 bits, which they make by the piece.
     fn floor(&self, seat: usize) -> u64 {
         let is_processor = self.seats[seat].disk.is_some();
         let floor = self.margins(&[seat]).floor;

@@ -34,7 +34,7 @@ pub(super) struct Disk {
 pub(super) struct Missing {
     /// Of all that it reads of them.
     pub(super) share: f64,
-    /// Bytes a second at which it comes from the disk, while others are computed; infinite where the system's cache has it.
+    /// Bytes a second at which it comes from the disk; infinite where the system's cache has it.
     pub(super) rate: f64,
 }
 

@@ -87,19 +87,15 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds to the sums of `N` rows, the `from`th on.
+    /// Adds to the sums of `N` rows.
     ///
     /// # Safety
     /// As of [`multiply`].
     #[inline(always)]
-    unsafe fn add<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
-        &self,
-        sums: &mut [S::F],
-        from: usize,
-    ) {
+    unsafe fn add<S: Simd, L: Layout, const EXACT: bool, const N: usize>(&self, sums: &mut [S::F; N]) {
         let &Self { x, packed, first, part, parts, shift } = self;
         let digits = if EXACT { 2 * BLOCK } else { BLOCK };
-        let of_row = |n: usize| first + from + n;
+        let of_row = |n: usize| first + n;
         let n_columns = 8 / parts;
         let mut totals = [S::isplat(0); N];
         // Where there is a minimum, zero is zero, unless all eight bits were taken for signed ones.
@@ -113,7 +109,7 @@ impl Block<'_> {
         let (columns, base) = ((part * n_columns, (part + 1) * n_columns), x.digits.add(of_row(0) * digits));
         dot::<S, L, EXACT, N>(&mut totals, packed, columns, base, digits);
         let scale = S::load(packed.add((8 + part * if L::MIN { 2 } else { 1 }) * LANES).cast());
-        for (n, sum) in sums[from..from + N].iter_mut().enumerate() {
+        for (n, sum) in sums.iter_mut().enumerate() {
             let d = S::splat(*x.scale.add(of_row(n)));
             *sum = S::fma(S::to_f32(totals[n]), S::mul(scale, d), *sum);
         }
@@ -121,8 +117,8 @@ impl Block<'_> {
 }
 
 /// Activation rows from `row` on by a packed tile, from whose integers [`shift`](super::product::shift) is to be
-/// subtracted: `N` at a time, as long as there are so many. Returns the first of those that are left. Rows are grouped by
-/// [`Simd::GROUP`], none of which are in two groups.
+/// subtracted: `N` at a time, as long as there are so many. Returns the first of those that are left. The `N` rows
+/// are of one group of [`Simd::GROUP`].
 ///
 /// # Safety
 /// As of [`pack`], and the tile has been packed.
@@ -154,21 +150,14 @@ unsafe fn multiply_rows<S: Simd, L: Layout, const EXACT: bool, const N: usize>(
     let group = row / S::GROUP * S::GROUP;
     // Addresses of all rows are an offset from one: there are not as many registers as rows.
     let (at, rows) = (group * blocks + row - group, S::GROUP.min(product.rows - group));
+    debug_assert!(row - group + N <= rows, "rows of two groups");
     let parts = if L::HALVES { 2 } else { 1 };
     let mut sums = [S::zero(); N];
     for block in 0..blocks {
         let first = at + block * if N == S::GROUP { N } else { rows };
         for part in 0..parts {
             let block = Block { x, packed, first, part, parts, shift };
-            // All sums, some rows' totals and a block have room in 32 registers.
-            const { assert!(N <= 8 || N == 12, "so many rows are to be shared out") };
-            if N == 12 {
-                block.add::<S, L, EXACT, 4>(&mut sums, 0);
-                block.add::<S, L, EXACT, 4>(&mut sums, 4);
-                block.add::<S, L, EXACT, 4>(&mut sums, 8);
-            } else {
-                block.add::<S, L, EXACT, N>(&mut sums, 0);
-            }
+            block.add::<S, L, EXACT, N>(&mut sums);
         }
         if L::MIN {
             for part in 0..parts {

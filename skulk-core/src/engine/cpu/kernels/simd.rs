@@ -102,7 +102,7 @@ pub(super) trait Simd: Copy + 'static {
     const WORDS: bool = false;
     /// Queries that one pass over a packed tile serves.
     const ROWS: usize;
-    /// Activation rows that one pass over a packed tile serves.
+    /// Activation rows that one pass over a packed tile serves: their sums and totals have room in registers.
     const GROUP: usize = Self::ROWS;
     /// The same for the rows that are then left over; single ones are the last.
     const TAIL: usize = 4;

@@ -120,7 +120,7 @@ pub(super) fn compare(matrix: &Matrix<'_>, x: &[f32], rows: usize, exact: bool) 
             );
             assert_same(&results, &oracle[at * matrix.n_out..][..n * matrix.n_out], &what);
         };
-        for n in [9, 13, 16, 40].into_iter().filter(|n| *n <= rows) {
+        for n in [9, 11, 13, 15, 16, 23, 40].into_iter().filter(|n| *n <= rows) {
             same(0, n, By::Many);
         }
         for n in (1..=MOST).filter(|n| *n <= rows) {
