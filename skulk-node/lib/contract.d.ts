@@ -459,10 +459,7 @@ export interface Node {
    * maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
    */
   bytesPerSecond?: number | null;
-  /**
-   * Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
-   * the second. `null`: as above.
-   */
+  /** Operations a second of a prompt's products alone, a product and a sum being two. `null`: as above. */
   operationsPerSecond?: number | null;
   /** Seconds that its processor takes for a layer whatever its size. `null`: as above. */
   layerSeconds?: number | null;
@@ -545,6 +542,11 @@ export interface LayerBytes {
   copied?: boolean;
   /** Keys and values of one token, in half precision. */
   kvPerToken?: number;
+  /**
+   * Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
+   * position that the row sees. 0: not known, and taken for twice the hidden size.
+   */
+  attended?: number;
   /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
   kvHeadDim?: number;
   /**

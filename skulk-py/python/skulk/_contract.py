@@ -1043,8 +1043,7 @@ class Node(_methods.Node):
     """Bytes a second that it reads from main memory. ``None``: what the table of devices has for an accelerator by
     the maker ``cpu``, as ``EPYC 9654`` or ``DDR5-5600, 2 channels``, or for one that shares main memory."""
     operations_per_second: float | None = None
-    """Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part
-    of the second. ``None``: as above."""
+    """Operations a second of a prompt's products alone, a product and a sum being two. ``None``: as above."""
     layer_seconds: float | None = None
     """Seconds that its processor takes for a layer whatever its size. ``None``: as above."""
     disk_bytes_per_second: float | None = None
@@ -1248,6 +1247,9 @@ class LayerBytes:
     """Loading copies the experts, which are stored in another order than they are used in: they cannot stay on disk."""
     kv_per_token: int = 0
     """Keys and values of one token, in half precision."""
+    attended: int = 0
+    """Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
+    position that the row sees. 0: not known, and taken for twice the hidden size."""
     kv_head_dim: int = 0
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     latent: bool = False
@@ -1271,6 +1273,7 @@ class LayerBytes:
             expert=data["expert"],
             copied=data["copied"],
             kv_per_token=data["kvPerToken"],
+            attended=data["attended"],
             kv_head_dim=data["kvHeadDim"],
             latent=data["latent"],
             window=data["window"],
@@ -1289,6 +1292,7 @@ class LayerBytes:
             "expert": self.expert,
             "copied": self.copied,
             "kvPerToken": self.kv_per_token,
+            "attended": self.attended,
             "kvHeadDim": self.kv_head_dim,
             "latent": self.latent,
             "window": self.window,

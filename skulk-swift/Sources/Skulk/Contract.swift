@@ -761,8 +761,7 @@ public struct Node: Codable, Sendable, Hashable {
     /// Bytes a second that it reads from main memory. `nil`: what the table of devices has for an accelerator by the
     /// maker `cpu`, as `EPYC 9654` or `DDR5-5600, 2 channels`, or for one that shares main memory.
     public var bytesPerSecond: Double?
-    /// Operations a second of a prompt's products, a product and a sum being two; what else layers do takes its part of
-    /// the second. `nil`: as above.
+    /// Operations a second of a prompt's products alone, a product and a sum being two. `nil`: as above.
     public var operationsPerSecond: Double?
     /// Seconds that its processor takes for a layer whatever its size. `nil`: as above.
     public var layerSeconds: Double?
@@ -965,6 +964,9 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     public var copied: Bool
     /// Keys and values of one token, in half precision.
     public var kvPerToken: Int
+    /// Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
+    /// position that the row sees. 0: not known, and taken for twice the hidden size.
+    public var attended: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     public var kvHeadDim: Int
     /// Values are the first part of keys and kept once, as latent vectors are: in the more precise of the types of
@@ -987,6 +989,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         expert: Int = 0,
         copied: Bool = false,
         kvPerToken: Int = 0,
+        attended: Int = 0,
         kvHeadDim: Int = 0,
         latent: Bool = false,
         window: Int? = nil,
@@ -1001,6 +1004,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.expert = expert
         self.copied = copied
         self.kvPerToken = kvPerToken
+        self.attended = attended
         self.kvHeadDim = kvHeadDim
         self.latent = latent
         self.window = window
