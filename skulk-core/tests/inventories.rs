@@ -31,10 +31,10 @@ fn renamed(path: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// All but elements of heads, which matter for quantised keys and values only, and what engines copy.
+/// All but elements of heads, which matter for the cost of prompts and for quantised keys and values only, and what engines copy.
 fn bytes(layer: &LayerBytes, window: bool) -> LayerBytes {
     let mut layer = *layer;
-    (layer.kv_head_dim, layer.joined, layer.state, layer.copied) = (0, false, 0, false);
+    (layer.kv_head_dim, layer.joined, layer.state, layer.copied, layer.attended) = (0, false, 0, false, 0);
     layer.window = layer.window.filter(|_| window);
     layer
 }

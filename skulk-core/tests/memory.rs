@@ -215,7 +215,7 @@ fn plans_come_true() {
         }
         for name in ["llama", "gemma3", "deepseek_v32"] {
             for request in [
-                Request::default().context_tokens(2048),
+                Request::default().context_tokens(1024),
                 Request::default().context_tokens(512).sessions(4),
                 Request::default().context_tokens(1024).kv(KvType::F32),
             ] {

@@ -150,7 +150,7 @@ fn own_rows(inventory: &Inventory, row: u64, rows: u64) -> u64 {
 /// all are keys, and the first part of each is copied once more.
 fn copied(inventory: &Inventory, context: u64) -> u64 {
     let of = |layer: &LayerBytes| {
-        let kept = LayerBytes { state: 0, ..layer.clone() }.kept(context, CHUNK as u64);
+        let kept = LayerBytes { state: 0, ..*layer }.kept(context, CHUNK as u64);
         kept.saturating_mul(if layer.latent { 5 } else { 3 })
     };
     inventory.layers.iter().map(of).max().unwrap_or(0)

@@ -107,8 +107,11 @@ impl Refused<'_> {
         let request = self.problem.request.clone().from_disk(true);
         let (problem, _) = Problem::new(self.problem.card, self.cluster, &request, &mut Vec::new()).ok()?;
         let best = search_sets(&problem).best?;
-        best.disk
-            .map(|_| format!("feed-forward weights from disk, {:.2} tok/s", best.estimate.tokens_per_second))
+        let way = match best.disk {
+            Some(_) => "feed-forward weights from disk",
+            None => "`from_disk`, with which all fit in memory another way",
+        };
+        Some(format!("{way}, {:.2} tok/s", best.estimate.tokens_per_second))
     }
 
     fn with_all_nodes(&self) -> Option<String> {
