@@ -70,11 +70,13 @@ fn until_free(before: usize) {
 struct On {
     tag: &'static str,
     floor: u64,
+    /// It copies weights.
+    copies: bool,
 }
 
-const CPU: On = On { tag: "skulk-cpu", floor: 0 };
+const CPU: On = On { tag: "skulk-cpu", floor: 0, copies: false };
 /// Candle makes scores, and numbers of 32 bits of half-precision weights, by the piece.
-const CANDLE: On = On { tag: "skulk-candle-cpu", floor: 256 << 20 };
+const CANDLE: On = On { tag: "skulk-candle-cpu", floor: 256 << 20, copies: true };
 
 fn planned(path: &Path, on: On, request: &Request) -> skulk::Result<Placement> {
     let node = Node::new("local").backends([on.tag]).memory(8 << 30, 16 << 30);
@@ -136,8 +138,9 @@ fn comes_true_with(path: &Path, drafts: Option<&Path>, on: On, request: &Request
     let drawn = options.sampling(Sampling::default().temperature(1.0));
     model.generate_batch(prompts, &drawn).into_iter().for_each(|output| drop(output.unwrap()));
     assert!(model.memory().kv_cache.bytes() <= bytes.kv_cache, "{what}");
+    // Candle's are copies, and counted with what is beside them.
     let most = (MOST.load(Ordering::Relaxed) - before) as u64;
-    let (used, planned) = (weights + most, bytes.total());
+    let (used, planned) = (most + if on.copies { 0 } else { weights }, bytes.total());
     println!(
         "{what}: {planned} planned, {used} used; {most} beside weights, of {}",
         planned - bytes.attention - bytes.feed_forward

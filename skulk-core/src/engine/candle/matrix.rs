@@ -1,7 +1,7 @@
 //! How does a stored weight matrix live on a device? In its stored type, copied once.
 //!
 //! Quantised products run in the device's integer kernels, which round activations to 8 bits as
-//! every GGML kernel does; where that is not precise enough, whole matrices become f32 for the product.
+//! every GGML kernel does; where that is not precise enough, they become f32 for the product, a part at a time.
 //! Half-float weights are widened to f32 a part at a time, because the device's half-float products
 //! would round activations and results to 11 or 8 bits.
 
@@ -14,9 +14,12 @@ use super::failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// Elements of a half-float matrix that are widened at a time: bounds their memory, which is of what plans keep free. Small in tests, so that
+/// Elements of a matrix that become f32 at a time: bounds their memory, which is of what plans keep free. Small in tests, so that
 /// small matrices pass through in parts too.
 const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
+
+/// What addresses of blocks are multiples of, whatever their type.
+const ALIGNMENT: usize = 8;
 
 /// A weight matrix `[out, in]` on the device.
 pub(crate) struct Matrix {
@@ -28,8 +31,8 @@ pub(crate) struct Matrix {
 enum Weight {
     /// Multiplied as blocks.
     Blocks(QTensor),
-    /// Multiplied in f32: each product expands the whole matrix, which takes four bytes a weight meanwhile.
-    Precise(QTensor),
+    /// Multiplied in f32: each product expands a part after the other, of so many rows.
+    Precise(Vec<QTensor>, usize),
     Dense(Tensor),
 }
 
@@ -58,10 +61,21 @@ impl Matrix {
         let blocks = |dtype| {
             region.expect_plain()?;
             let mut room = Vec::new();
-            let bytes = Cow::Borrowed(aligned(region, &mut room)?);
-            let storage = QStorage::from_data(bytes, device, dtype).map_err(failed)?;
-            let kind = if precise { Weight::Precise } else { Weight::Blocks };
-            QTensor::new(storage, shape).map(kind).map_err(failed)
+            let bytes = aligned(region, &mut room)?;
+            let of = |rows: usize, bytes| {
+                let storage = QStorage::from_data(Cow::Borrowed(bytes), device, dtype)?;
+                QTensor::new(storage, (rows, shape.1))
+            };
+            if !precise {
+                return of(shape.0, bytes).map(Weight::Blocks).map_err(failed);
+            }
+            // So that each part's address suits every block type, too.
+            let step = (WIDENED / shape.1.max(1)).max(1).next_multiple_of(ALIGNMENT);
+            let parts = bytes
+                .chunks((step * region.row_bytes()).max(1))
+                .map(|part| of(part.len() / region.row_bytes().max(1), part));
+            let parts = parts.collect::<CandleResult<_>>();
+            parts.map(|parts| Weight::Precise(parts, step)).map_err(failed)
         };
         let weight = match region.dtype() {
             DType::F32 => dense(CandleDType::F32)?,
@@ -126,7 +140,10 @@ impl Matrix {
         let product = match &self.weight {
             // candle's `QMatMul` would ask the environment which product to use.
             Weight::Blocks(weight) => x.apply_op1_no_bwd(weight)?,
-            Weight::Precise(weight) => dense_product(x, &weight.dequantize(x.device())?)?,
+            Weight::Precise(parts, _) => {
+                let product = |part: &QTensor| x.matmul(&part.dequantize(x.device())?.t()?);
+                Tensor::cat(&parts.iter().map(product).collect::<CandleResult<Vec<_>>>()?, 1)?
+            }
             Weight::Dense(weight) => dense_product(x, weight)?,
         };
         match &self.bias {
@@ -138,7 +155,15 @@ impl Matrix {
     /// Rows by index, in f32.
     pub(super) fn rows(&self, indices: &Tensor) -> CandleResult<Tensor> {
         match &self.weight {
-            Weight::Blocks(weight) | Weight::Precise(weight) => weight.embedding(indices),
+            Weight::Blocks(weight) => weight.embedding(indices),
+            Weight::Precise(parts, step) => {
+                let row = |index: u32| match parts.get(index as usize / step) {
+                    Some(part) => part.embedding(&Tensor::new(&[index % *step as u32], indices.device())?),
+                    None => candle_core::bail!("expected a row that there is, found {index}"),
+                };
+                let rows = indices.to_vec1()?.into_iter().map(row).collect::<CandleResult<Vec<_>>>()?;
+                Tensor::cat(&rows, 0)
+            }
             Weight::Dense(weight) => weight.index_select(indices, 0)?.to_dtype(CandleDType::F32),
         }
     }
@@ -177,7 +202,6 @@ fn dense_product(x: &Tensor, weight: &Tensor) -> CandleResult<Tensor> {
 /// The region's bytes at an address that suits every block type, through `room` when the file lays
 /// them elsewhere.
 fn aligned<'a>(region: &'a Region, room: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-    const ALIGNMENT: usize = 8;
     let bytes = region.bytes();
     if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
         return Ok(bytes);
