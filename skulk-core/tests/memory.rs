@@ -75,7 +75,7 @@ struct On {
 }
 
 const CPU: On = On { tag: "skulk-cpu", floor: 0, copies: false };
-/// Candle makes scores, and numbers of 32 bits of half-precision weights, by the piece.
+/// Candle makes scores, and numbers of 32 bits of weights, by the piece.
 const CANDLE: On = On { tag: "skulk-candle-cpu", floor: 256 << 20, copies: true };
 
 fn planned(path: &Path, on: On, request: &Request) -> skulk::Result<Placement> {

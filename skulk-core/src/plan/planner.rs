@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::cluster::{Cluster, LinkSpeed};
+use super::cluster::{Cluster, Link, LinkSpeed};
 use super::inventory::{Inventory, LayerBytes};
 use super::placement::Placement;
 use super::report::{Estimate, PromptEstimate};
@@ -174,6 +174,9 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     if request.transport == Transport::Direct {
         speeds_are_sound(cluster)?;
     }
+    if request.transport == Transport::Direct && request.context_tokens == 0 {
+        return invalid("context_tokens", "expected at least 1 token, found 0".to_owned());
+    }
     if request.sessions == 0 {
         return invalid("sessions", "expected at least 1 session, found 0".to_owned());
     }
@@ -240,8 +243,23 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
 const RATES: (RangeInclusive<f64>, &str) = (1.0..=1e18, "1 to 1e18 a second");
 const TIMES: (RangeInclusive<f64>, &str) = (0.0..=3600.0, "0 to 3600 seconds");
 
-/// Whether what nodes say of their speeds can be.
+/// Whether what nodes and links say of their speeds can be.
 fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
+    let ends = |link: &Link| format!("{} to {}", link.source, link.sink);
+    let links = cluster.links.iter().filter_map(|link| Some((ends(link), link.speed?)));
+    for (link, speed) in links.chain(cluster.mesh.map(|speed| ("all nodes".to_owned(), speed))) {
+        let both = [
+            ("bytes_per_second", speed.bytes_per_second, RATES),
+            ("round_trip_seconds", speed.round_trip_seconds, TIMES),
+        ];
+        if let Some((field, said, (_, words))) =
+            both.into_iter().find(|(_, said, (sound, _))| !sound.contains(said))
+        {
+            let error = Error::argument("links", format!("expected {words} as {field}, found {said:e}"));
+            let error = error.with("link", link);
+            return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));
+        }
+    }
     for node in &cluster.nodes {
         let own = [
             ("", "bytes_per_second", node.bytes_per_second, RATES),
@@ -349,12 +367,19 @@ mod tests {
         for n_layers in [0, MAX_LAYERS + 1, usize::MAX] {
             assert_eq!(field(&ModelCard { n_layers, ..card.clone() }, &fine, &request()), "n_layers");
         }
-        for (round_trip_seconds, bytes_per_second) in
-            [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, f64::NAN)]
-        {
+        for (round_trip_seconds, bytes_per_second) in [
+            (f64::NAN, 1.0),
+            (-1.0, 1.0),
+            (1.0, 0.0),
+            (1.0, f64::NAN),
+            (1e308, 1e9),
+            (0.0, 5e-324),
+            (0.0, 1e300),
+        ] {
             let speed = LinkSpeed::new(round_trip_seconds, bytes_per_second);
             assert_eq!(field(&card, &Cluster::mesh(vec![node("a")], speed), &request()), "links");
         }
+        assert_eq!(field(&card, &fine, &request().context_tokens(0)), "context_tokens");
         let gpu = || Accelerator { backend: Some("skulk-wgpu".into()), ..Accelerator::default() };
         let twins = node("a").accelerator(gpu()).accelerator(gpu());
         assert_eq!(field(&card, &Cluster::new(vec![twins], Vec::new()), &request()), "accelerators");

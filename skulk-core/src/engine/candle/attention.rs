@@ -12,8 +12,8 @@ use crate::engine::backend::{Attend, Choose, PAGE, PageSpec, Span, blank_behind}
 use crate::engine::{KvType, KvTypes};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Scores computed at a time: bounds their memory for a long prompt, which is of what plans keep free. Small in tests, so that short
-/// prompts pass through in several blocks of rows too.
+/// Scores computed at a time: bounds their memory for a long prompt, which is of what plans keep free. Small in tests, so
+/// that short prompts pass through in several blocks of rows too.
 pub(super) const SCORES: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
 
 /// Keys and values of one layer: pages by number, none where a page has no memory.

@@ -14,8 +14,8 @@ use super::failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region};
 
-/// Elements of a matrix that become f32 at a time: bounds their memory, which is of what plans keep free. Small in tests, so that
-/// small matrices pass through in parts too.
+/// Elements of a matrix that become f32 at a time: bounds their memory, which is of what plans keep free. Small in tests,
+/// so that small matrices pass through in parts too.
 const WIDENED: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
 
 /// What addresses of blocks are multiples of, whatever their type.

@@ -826,6 +826,25 @@ fn rows_share_what_is_read() {
     }
 }
 
+/// What may stay on disk need not: devices that take as much as they can first may leave the processor what it holds.
+#[test]
+fn what_fits_is_planned_where_it_may_stay_on_disk() {
+    let mut inventory = Inventory::of_experts(6, 182_685_240, 78_293_674, (16, 4), 548_055_722, 2048);
+    let mut card = card(4, 6);
+    card.storage_size.in_bytes = inventory.weights();
+    let nodes = vec![memory_node("n0", 20).role(Role::FfnOnly), memory_node("n1", 21), gpu_node("n2", 0, 13)];
+    let cluster = mesh(nodes.into_iter().map(|node| node.bytes_per_second(1e9)).collect());
+    for copied in [false, true] {
+        inventory.layers.iter_mut().for_each(|layer| layer.copied = copied);
+        let request = Request::default().inventory(inventory.clone()).from_disk(true);
+        let placement = plan(&card, &cluster, &request);
+        assert_eq!(placement.ffn_budget(), None);
+        let report = placement.report().unwrap();
+        assert!(report.nodes.iter().all(|node| node.over() == 0 && node.on_disk == 0), "{report}");
+        assert!(report.candidates.iter().all(|it| !it.arrangement.contains("from disk")), "{report}");
+    }
+}
+
 /// Candle's engines copy a layer's keys and values to numbers of 32 bits.
 #[test]
 fn copies_of_keys_and_values_are_counted_where_they_are_made() {
