@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use skulk::plan::backend::is_engine;
 use skulk::plan::{Inventory, PlacementBuilder, Target};
-use skulk::{Cluster, ModelCard, Placement, Planner, Request};
+use skulk::{Cluster, Error, ErrorKind, ModelCard, Placement, Planner, Request};
 
 use crate::given::{Given, Leaf, Spelling};
 use crate::options::options;
@@ -73,6 +74,33 @@ fn experts(text: &str) -> Option<(Range<usize>, Option<Range<usize>>)> {
         Some((layers, experts)) => Some((range(layers)?, Some(range(experts)?))),
         None => Some((range(text)?, None)),
     }
+}
+
+/// Engines that can be named, as messages list them.
+const ENGINES: &str = "engines are cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12 and wgpu-gl, of several devices as in candle-cuda:1";
+
+/// Whether there are the engines of these places; hosts cannot make others.
+fn are_named<'a>(
+    field: &'static str,
+    targets: impl IntoIterator<Item = &'a Target>,
+) -> skulk::Result<()> {
+    let is_named = |it: &Target| is_engine(it.engine.as_str()) && !it.node.as_str().contains('@');
+    let Some(target) = targets.into_iter().find(|target| !is_named(target)) else { return Ok(()) };
+    let message = format!("expected an engine, or engine@node, found `{target}`");
+    Err(Error::new(ErrorKind::PlacementInvalid, message).with("field", field).with_hint(ENGINES))
+}
+
+/// Stages of so many layers each, on engines by name.
+///
+/// # Errors
+/// As [`Placement::by_counts`], and for engines that there are not.
+pub fn by_counts(counts: Vec<(String, usize)>) -> skulk::Result<Placement> {
+    if let Some((engine, _)) = counts.iter().find(|(engine, _)| !is_engine(engine)) {
+        let message = format!("expected the name of an engine, found `{engine}`");
+        let error = Error::new(ErrorKind::PlacementInvalid, message).with("field", "placement");
+        return Err(error.with_hint(ENGINES));
+    }
+    Placement::by_counts(counts)
 }
 
 /// What a placement is made of.
@@ -193,14 +221,27 @@ options! {
     /// place alike; feed-forward blocks and experts that none names stay with their layer's attention.
     PlacementOptions of (rules: PlacementRules) {
         /// The engine of layers that `layers` does not name.
-        engine: String => rules.engine = Some((&*engine).into()),
+        engine: String => {
+            let target = (&*engine).into();
+            are_named("engine", [&target])?;
+            rules.engine = Some(target);
+        },
         /// Layers as stages, as in `0..20=wgpu`.
-        layers: Vec<PlacedLayers> => rules.layers = layers,
+        layers: Vec<PlacedLayers> => {
+            are_named("layers", layers.iter().map(|rule| &rule.1))?;
+            rules.layers = layers;
+        },
         /// Feed-forward blocks of layers with all their experts, as in `4..20=cpu`, or some experts of each, as in
         /// `4..20:0..64=cpu@shed`. A dense block is expert 0.
-        experts: Vec<PlacedExperts> => rules.experts = experts,
+        experts: Vec<PlacedExperts> => {
+            are_named("experts", experts.iter().map(|rule| &rule.1))?;
+            rules.experts = experts;
+        },
         /// Blocks and experts by regular expressions over the checkpoint's names of tensors, as llama.cpp's option of this name
         /// takes them: `blk\.(1[0-9])\.ffn_.*_exps\.=CPU`. Each must match whole blocks or experts, and nothing of attention.
-        override_tensors: Vec<PlacedTensors> => rules.override_tensors = override_tensors,
+        override_tensors: Vec<PlacedTensors> => {
+            are_named("override_tensors", override_tensors.iter().map(|rule| &rule.1))?;
+            rules.override_tensors = override_tensors;
+        },
     }
 }

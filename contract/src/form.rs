@@ -4,8 +4,7 @@ use skulk::{Constraint, Error, ErrorKind, GenerateOptions};
 
 /// A schema in JSON.
 pub(crate) fn schema(json: &str) -> skulk::Result<Constraint> {
-    let schema = serde_json::from_str(json).map_err(|e| crate::functions::invalid("json_schema", &e))?;
-    Ok(Constraint::JsonSchema(schema))
+    Ok(Constraint::JsonSchema(crate::functions::read("json_schema", json)?))
 }
 
 /// Sets the form, which must not be set yet.

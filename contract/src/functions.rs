@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use serde_path_to_error::Segment;
 use skulk::card::{self, ConfigFacts, GgufFacts, GgufFile, ReasoningRequest};
 use skulk::extract::VindexWriter;
 use skulk::plan::{Cluster, Inventory, Node, PlanReport, backend, memory, split};
@@ -59,8 +60,7 @@ impl Arguments {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for other texts.
     pub fn new(text: &str, spelling: Spelling) -> skulk::Result<Self> {
-        let fields = serde_json::from_str(text).map_err(|e| invalid("arguments", &e))?;
-        Ok(Self::of(fields, spelling))
+        Ok(Self::of(read("arguments", text)?, spelling))
     }
 
     /// These arguments, whose options are spelled like this.
@@ -73,7 +73,7 @@ impl Arguments {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for what it cannot be.
     pub fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> skulk::Result<T> {
-        serde_json::from_value(self.value(name)).map_err(|e| invalid(&self.spelling.of_json(name), &e))
+        sound(&self.spelling.of_json(name), self.value(name), self.spelling)
     }
 
     fn value(&mut self, name: &str) -> Value {
@@ -102,8 +102,49 @@ impl Arguments {
     }
 }
 
-pub(crate) fn invalid(field: &str, cause: &serde_json::Error) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("expected a sound `{field}`, found: {cause}"))
+/// What a value of a host's stands for, which is argument `field`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for what it cannot be, with the place in it as a language spells that.
+pub fn sound<T: DeserializeOwned>(field: &str, value: Value, spelling: Spelling) -> skulk::Result<T> {
+    serde_path_to_error::deserialize(value).map_err(|e| invalid(field, &e, spelling))
+}
+
+/// What a text in JSON stands for, which is argument `field`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for what it cannot be, with the place in it.
+pub fn read<T: DeserializeOwned>(field: &str, text: &str) -> skulk::Result<T> {
+    let mut text = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut text);
+    let value = value.map_err(|e| invalid(field, &e, Spelling::Camel))?;
+    match text.end() {
+        Ok(()) => Ok(value),
+        Err(e) => Err(unsound(field, "", &e)),
+    }
+}
+
+fn invalid(
+    field: &str,
+    cause: &serde_path_to_error::Error<serde_json::Error>,
+    spelling: Spelling,
+) -> Error {
+    let mut at = String::new();
+    for step in cause.path().iter().filter(|step| !matches!(step, Segment::Unknown)) {
+        match step {
+            Segment::Map { key } if at.is_empty() => at.push_str(&spelling.of_json(key)),
+            Segment::Map { key } => at.extend([".", &spelling.of_json(key)]),
+            step => at.push_str(&step.to_string()),
+        }
+    }
+    match at.is_empty() {
+        true => unsound(field, "", cause.inner()),
+        false => unsound(field, &format!(" at {at}"), cause.inner()).with("at", at),
+    }
+}
+
+fn unsound(field: &str, at: &str, cause: &serde_json::Error) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("expected a sound `{field}`, found{at}: {cause}"))
         .with("field", field)
 }
 
@@ -119,11 +160,6 @@ pub fn write(value: &impl Serialize) -> skulk::Result<String> {
 /// An error as JSON.
 pub fn failure(error: &Error) -> String {
     write(&Failure::from(error)).unwrap_or_default()
-}
-
-/// What a text in JSON is.
-fn read<T: DeserializeOwned>(field: &str, text: &str) -> skulk::Result<T> {
-    serde_json::from_str(text).map_err(|e| invalid(field, &e))
 }
 
 /// A card's own JSON, which has every field.
@@ -208,7 +244,11 @@ functions! { given, work:
     "inventoryFromCard" () => write(&Inventory::from_card(&given.card()?));
     "inventoryOfExperts" (
         nLayers: usize, attention: u64, shared: u64, nExperts: usize, nUsed: usize, expert: u64, kvPerToken: u64
-    ) => write(&Inventory::of_experts(nLayers, attention, shared, (nExperts, nUsed), expert, kvPerToken));
+    ) => {
+        let experts = (nExperts, nUsed);
+        alike(nLayers, experts, given.spelling)?;
+        write(&Inventory::of_experts(nLayers, attention, shared, experts, expert, kvPerToken))
+    };
     "placementBuild" (path: Option<PathBuf>, inventory: Option<Inventory>) => {
         let (options, spelling) = given.options()?;
         write(&PlacementOptions::read(options, spelling)?.build(path, inventory)?.to_json())
@@ -225,6 +265,7 @@ functions! { given, work:
     };
 
     "engineOf" (tag: String) => write(&backend::engine_of(&tag));
+    "isEngine" (name: String) => write(&backend::is_engine(&name));
     "isMultiNode" (engine: String) => write(&backend::is_multi_node(&engine));
     "serves" (nodeTag: String, cardTag: String) => write(&backend::serves(&nodeTag, &cardTag));
     "resolveBackend" (compatible: BTreeSet<String>, preference: Vec<String>, nodeTags: BTreeSet<String>) =>
@@ -294,6 +335,20 @@ functions! { given, work:
         let options = VerifyOptions::read(options, spelling)?.cancel(work.cancel.clone()).progress(work.steps());
         write(&VerifyReport::from(&verify_vindex(path, &options)?))
     };
+}
+
+/// Whether a model can have so many layers, experts in each, and of these so many for a token.
+fn alike(n_layers: usize, (n_experts, n_used): (usize, usize), spelling: Spelling) -> skulk::Result<()> {
+    const MOST: usize = 4096;
+    let [layers, used] = ["nLayers", "nUsed"].map(|name| spelling.of_json(name));
+    let (field, message) = if !(1..=MOST).contains(&n_layers) {
+        (layers, format!("expected 1 to {MOST} layers, found {n_layers}"))
+    } else if n_used > n_experts {
+        (used, format!("expected at most {n_experts} experts for a token, found {n_used}"))
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
 }
 
 /// The member of a closed set that has this name.

@@ -15,6 +15,8 @@ use skulk::{
     ByteSize, EngineId, Error, ErrorKind, KvType, Memory, OnToolFailure, Precision, Speculate, WhenFull,
 };
 
+use crate::functions::sound;
+
 /// How a language spells the names of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
@@ -343,6 +345,10 @@ impl Leaf for Inventory {
 
     fn read(value: &Value) -> Option<Self> {
         serde_json::from_value(value.clone()).ok()
+    }
+
+    fn read_as(value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
+        sound("inventory", value.clone(), spelling).map(Some)
     }
 }
 

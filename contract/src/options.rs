@@ -351,7 +351,8 @@ options! {
         excluded_nodes: BTreeSet<NodeId> => plan.request.excluded_nodes = excluded_nodes,
         /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
         coordinator: NodeId => plan.request.coordinator = Some(coordinator),
-        /// Tokens for which keys and values are reserved, of each session; 8192 by default.
+        /// Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
+        /// more than the model was trained for and its card allows.
         context_tokens: u64 => plan.request.context_tokens = context_tokens,
         /// Tokens of the prompt whose time is estimated; 512 by default.
         prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,

@@ -10,7 +10,7 @@ use skulk::{
     Planner, Prompt, Request, Stage, TokenId, open_checkpoint,
 };
 
-use crate::fixtures::{copied, gemma, path};
+use crate::fixtures::{copied, gemma, path, root};
 use crate::parity::cpu::stages::{self, load_shard};
 
 const MODELS: [&str; 4] = ["gemma3", "llama", "mixtral", "stories260K"];
@@ -52,6 +52,68 @@ fn inventories_count_what_shards_hold() {
             assert!(layer.attention > 0 && layer.feed_forward() > layer.attention / 8);
         }
     }
+}
+
+/// Of every model that can run, with bytes that no device holds, as what sees and layers that predict tokens, and of folders that
+/// do not say for what context it was trained: what is planned passes its own check, and loading gives the context it says.
+#[test]
+fn what_is_planned_is_sound() {
+    let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let folders = ["models", "vindex/made", "vindex", "mlx"].map(|folder| root().join("tests/fixtures").join(folder));
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut planned = 0;
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let Ok(checkpoint) = open_checkpoint(&path) else { continue };
+        let Ok(arch) = ArchSpec::from_checkpoint(&*checkpoint) else { continue };
+        let name = path.display();
+        let card = ModelCard::from_checkpoint(&path).unwrap();
+        if !card.placement.compatible_backends.contains("skulk-cpu") {
+            continue;
+        }
+        let trained = arch.context_length as u64;
+        for tokens in [64, u64::MAX] {
+            let request = Request::default().context_tokens(tokens);
+            let placement = match Planner::plan_checkpoint(&path, &cluster, &request) {
+                Err(error) => panic!("{name}: {error:?}"),
+                Ok(placement) => placement,
+            };
+            assert_eq!(placement.context_tokens(), Some(tokens.min(trained)), "{name}");
+            assert!(placement.context_limit().is_some_and(|limit| limit <= trained), "{name}");
+            for placement in [&placement, &Placement::from_json(&placement.to_json()).unwrap()] {
+                placement.check(&card).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+                placement.check_on(&card, &cluster, 64).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            }
+            // Half of what was counted is not all of it.
+            let text = placement.to_json();
+            let held = placement.budgets()[0].bytes.attention;
+            let less = text.replace(&format!("\"attention\":{held}"), &format!("\"attention\":{}", held / 2));
+            assert!(less != text && Placement::from_json(&less).unwrap().check(&card).is_err(), "{name}");
+        }
+        planned += 1;
+    }
+    assert!(planned > 35, "{planned}");
+}
+
+/// Candle's engines do not compute with rows that are padded to whole blocks: plans, checks and prices say so.
+#[test]
+fn what_an_engine_cannot_run_is_refused_with_the_reason() {
+    let path = root().join("tests/fixtures/vindex/made/tiny-llama320.q4k.vindex");
+    let card = ModelCard::from_checkpoint(&path).unwrap();
+    let node = Node::new("local").backends(["skulk-candle-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let refused = |error: skulk::Error| {
+        let reason = error.hint().unwrap_or_default().to_owned();
+        assert!(reason.contains("rows that are padded to whole blocks"), "{error:?}");
+    };
+    refused(Planner::plan_checkpoint(&path, &cluster, &Request::default()).unwrap_err());
+    let by_hand = Placement::even(card.n_layers, 1, &EngineId::new("candle-cpu")).unwrap();
+    refused(by_hand.check(&card).unwrap_err());
+    refused(Planner::price(&card, &cluster, &Request::default(), &by_hand).unwrap_err());
+    let on_cpu = Placement::even(card.n_layers, 1, &EngineId::new("cpu")).unwrap();
+    on_cpu.check(&card).unwrap();
+    let error = Planner::price(&card, &cluster, &Request::default(), &on_cpu).unwrap_err();
+    assert!(error.message().contains("a device with backend skulk-cpu on the node"), "{error}");
 }
 
 /// Of every family, in all ways in which weights are stored.

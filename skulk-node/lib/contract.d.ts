@@ -591,6 +591,8 @@ export interface Inventory {
   stepRow?: number;
   /** Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known. */
   vocabulary?: number;
+  /** Tokens of context that the model was trained for; 0: not known. */
+  context?: number;
   /** Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names. */
   elements?: number;
   /** They were counted in a checkpoint; else estimated from a card. */
@@ -1934,7 +1936,10 @@ export interface PlanOptions {
   excludedNodes?: string[] | null;
   /** The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`. */
   coordinator?: string | null;
-  /** Tokens for which keys and values are reserved, of each session; 8192 by default. */
+  /**
+   * Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
+   * more than the model was trained for and its card allows.
+   */
   contextTokens?: number | null;
   /** Tokens of the prompt whose time is estimated; 512 by default. */
   promptTokens?: number | null;

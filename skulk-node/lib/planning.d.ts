@@ -31,6 +31,8 @@ export interface GgufFile {
 }
 /** The engine that a backend's tag names. */
 export function engineOf(tag: string): string | null;
+/** Whether the library makes an engine of this name, where a build and a machine have what it takes. */
+export function isEngine(name: string): boolean;
 export function isMultiNode(engine: string): boolean;
 export function serves(nodeTag: string, cardTag: string): boolean;
 export function resolveBackend(

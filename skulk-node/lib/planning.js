@@ -20,6 +20,7 @@ function* prefillChunks(tokens, max, { media = [], offset = 0 } = {}) {
 module.exports = {
   ...call("constants"),
   engineOf: (tag) => call("engineOf", { tag }),
+  isEngine: (name) => call("isEngine", { name }),
   isMultiNode: (engine) => call("isMultiNode", { engine }),
   serves: (nodeTag, cardTag) => call("serves", { nodeTag, cardTag }),
   resolveBackend: (compatible, preference, nodeTags) => call("resolveBackend", { compatible, preference, nodeTags }),

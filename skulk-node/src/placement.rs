@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use napi_derive::napi;
 use skulk::plan::Cluster;
 use skulk::{ModelCard, PlanReport};
+use skulk_contract::by_hand::by_counts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::price::PriceOptions;
@@ -67,7 +68,7 @@ pub fn placement_from_json(text: String) -> napi::Result<Placement> {
 pub fn placement_by_counts(arguments: String) -> napi::Result<Placement> {
     let counts = || {
         let counts: Vec<(String, usize)> = arguments_of(&arguments)?.take("placement")?;
-        skulk::Placement::by_counts(counts)
+        by_counts(counts)
     };
     counts().map(Placement).map_err(raise)
 }

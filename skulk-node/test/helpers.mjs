@@ -26,7 +26,7 @@ export function failure(kind, { message, ...properties } = {}) {
     if (!(error instanceof SkulkError) || error.kind !== kind) throw error;
     if (message !== undefined && !message.test(error.message)) throw error;
     for (const [name, value] of Object.entries(properties)) {
-      const found = name === "field" ? error.context.field : error[name];
+      const found = ["at", "field"].includes(name) ? error.context[name] : error[name];
       if (value instanceof RegExp ? !value.test(found) : found !== value) throw error;
     }
     return true;

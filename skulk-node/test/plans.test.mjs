@@ -143,10 +143,38 @@ test("the speed of a drive is measured", async () => {
   // Not every file system has a drive.
   if (measured instanceof Error) failure("FileIo", { hint: /drive/ })(measured);
   else assert.ok(measured > 0);
-  for (const wrong of [folder, path.join(folder, "missing")]) {
-    await assert.rejects(Node.measureDisk(wrong), failure("FileIo"));
-  }
+  await assert.rejects(Node.measureDisk(folder), failure("FileIo"));
+  await assert.rejects(Node.measureDisk(path.join(folder, "missing")), failure("FileNotFound"));
   await assert.rejects(Node.measureDisk(3), failure("InvalidArgument", { field: "path" }));
+});
+
+test("what a cluster cannot say is named", async () => {
+  const memory = { ramTotal: GiB, ramAvailable: GiB };
+  const node = { id: "a", backends: ["skulk-cpu"], memory };
+  for (const [wrong, place] of [
+    [{ bytesPerSecond: NaN }, "bytesPerSecond"],
+    [{ layerSeconds: Infinity }, "layerSeconds"],
+    [{ memory: { ...memory, ramTotal: -1 } }, "memory.ramTotal"],
+    [{ memory: { ...memory, ramAvailable: 1.5 } }, "memory.ramAvailable"],
+    [{ role: "boss" }, "role"],
+  ]) {
+    const named = { field: "cluster", at: `nodes[0].${place}` };
+    await assert.rejects(plan(STORIES, { nodes: [{ ...node, ...wrong }] }), failure("InvalidArgument", named));
+  }
+});
+
+test("engines by hand are engines that there are", async () => {
+  assert.ok(planning.isEngine("candle-cuda:1") && !planning.isEngine("skulk-cpu"));
+  for (const engine of ["skulk-cpu", "zorp", "cpu@a@b"]) {
+    await assert.rejects(Placement.build(STORIES, { engine }), failure("PlacementInvalid", { field: "engine" }));
+  }
+  assert.throws(() => Placement.byCounts([["zorp", 5]]), failure("PlacementInvalid", { field: "placement" }));
+  const placement = await plan(STORIES, null, { contextTokens: 2 ** 40 });
+  assert.equal(placement.contextTokens, 512);
+  placement.check(await ModelCard.fromCheckpoint(STORIES));
+  const sizes = { attention: 1, nExperts: 8, expert: 1 };
+  assert.throws(() => Inventory.ofExperts(5000, { ...sizes, nUsed: 2 }), failure("InvalidArgument", { field: "nLayers" }));
+  assert.throws(() => Inventory.ofExperts(2, { ...sizes, nUsed: 9 }), failure("InvalidArgument", { field: "nUsed" }));
 });
 
 test("what fits in no memory stays on disk", async () => {

@@ -20,14 +20,18 @@ pub(crate) fn options<T>(
 
 /// What was given by name.
 pub(crate) fn fields(given: &Bound<'_, PyDict>) -> PyResult<Map<String, Value>> {
-    given.iter().map(|(name, given)| Ok((name.extract()?, value(&given, DEPTH)?))).collect()
+    given.iter().map(|(name, given)| Ok((name.extract()?, value(&given)?))).collect()
 }
 
 /// How deep lists and dictionaries may lie in each other, as in JSON that the library reads.
 const DEPTH: usize = 128;
 
 /// What the library reads a value from: JSON, in which numbers that JSON does not have are texts.
-fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+pub(crate) fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    within(given, DEPTH)
+}
+
+fn within(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     let Some(depth) = depth.checked_sub(1) else {
         let message = format!("expected lists and dictionaries at most {DEPTH} deep in each other");
         return Err(raise(Error::new(ErrorKind::InvalidArgument, message)));
@@ -43,19 +47,19 @@ fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     } else if let Ok(text) = given.cast::<PyString>() {
         Ok(text.to_str()?.into())
     } else if given.hasattr("__fspath__")? {
-        value(&given.call_method0("__fspath__")?, depth)
+        within(&given.call_method0("__fspath__")?, depth)
     } else if given.hasattr("to_dict")? {
-        value(&given.call_method0("to_dict")?, depth)
+        within(&given.call_method0("to_dict")?, depth)
     } else if let Ok(mapping) = given.cast::<PyMapping>() {
         let mut fields = Map::new();
         for pair in mapping.items()? {
             let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-            fields.insert(key.str()?.to_str()?.to_owned(), value(&item, depth)?);
+            fields.insert(key.str()?.to_str()?.to_owned(), within(&item, depth)?);
         }
         Ok(fields.into())
     } else if let Ok(items) = given.try_iter() {
         // Some never end: Ctrl-C does.
-        let read = |item: PyResult<Bound<'_, PyAny>>| given.py().check_signals().and(value(&item?, depth));
+        let read = |item: PyResult<Bound<'_, PyAny>>| given.py().check_signals().and(within(&item?, depth));
         items.map(read).collect::<PyResult<Vec<_>>>().map(Value::from)
     } else if given.hasattr("__index__")? {
         whole(&given.call_method0("__index__")?)
@@ -63,7 +67,7 @@ fn value(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         Ok(float(given.extract()?))
     } else {
         let kind = given.get_type().name()?;
-        Err(PyTypeError::new_err(format!("expected an option's value, found an instance of {kind}")))
+        Err(PyTypeError::new_err(format!("expected plain data, found an instance of {kind}")))
     }
 }
 

@@ -7,13 +7,11 @@ use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use skulk::{Error, ErrorKind, ModelCard};
+use skulk_contract::functions::sound;
+use skulk_contract::options::Spelling;
 
 use crate::error::raise;
-
-/// An argument, which must be an instance of `skulk.<class>`, as JSON.
-pub(crate) fn text(value: &Bound<'_, PyAny>, class: &str) -> PyResult<String> {
-    dumps(&fields(value, class)?)
-}
+use crate::given;
 
 fn fields<'py>(value: &Bound<'py, PyAny>, class: &str) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_instance(&value.py().import("skulk")?.getattr(class)?)? {
@@ -28,14 +26,13 @@ pub(crate) fn dumps(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
-/// The value that an argument's JSON stands for.
-pub(crate) fn read<T: DeserializeOwned>(field: &'static str, json: &str) -> PyResult<T> {
-    serde_json::from_str(json).map_err(|e| raise(invalid(field, &e)))
-}
-
-fn invalid(field: &'static str, cause: &serde_json::Error) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("expected a sound {field}, found: {cause}"))
-        .with("field", field)
+/// The value that an argument stands for, which must be an instance of `skulk.<class>`.
+pub(crate) fn read<T: DeserializeOwned>(
+    field: &'static str,
+    argument: &Bound<'_, PyAny>,
+    class: &str,
+) -> PyResult<T> {
+    sound(field, given::value(&fields(argument, class)?)?, Spelling::Snake).map_err(raise)
 }
 
 /// A `skulk.ModelCard`, checked as if it came from a file.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use skulk::plan::{Cluster, Inventory, Node};
 use skulk::remote;
-use skulk_contract::by_hand::PlacementOptions;
+use skulk_contract::by_hand::{self, PlacementOptions};
 use skulk_contract::options::{LinkOptions, PlanOptions};
 use skulk_contract::price::PriceOptions;
 use skulk_contract::{ExpertShard, PlacedStage, Price};
@@ -41,7 +41,7 @@ impl Placement {
     pub(crate) fn by_counts(counts: Vec<(String, i128)>) -> PyResult<Self> {
         let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
         let counts = counts.collect::<PyResult<Vec<(String, usize)>>>()?;
-        skulk::Placement::by_counts(counts).map(Self).map_err(raise)
+        by_hand::by_counts(counts).map(Self).map_err(raise)
     }
 
     /// A placement by hand, of the model of a checkpoint, or of one that a `skulk.Inventory` describes. `options` are those
@@ -57,7 +57,7 @@ impl Placement {
         let path = model.extract::<PathBuf>().ok();
         let inventory = match path {
             Some(_) => None,
-            None => Some(json::read("model", &json::text(model, "Inventory")?)?),
+            None => Some(json::read("model", model, "Inventory")?),
         };
         py.detach(|| rules.build(path, inventory)).map(Self).map_err(raise)
     }
@@ -297,7 +297,7 @@ pub(crate) fn report_of<'py>(py: Python<'py>, report: &skulk::PlanReport) -> PyR
 
 /// The cluster that an argument is.
 pub(crate) fn cluster_of(value: &Bound<'_, PyAny>) -> PyResult<Cluster> {
-    json::read("cluster", &json::text(value, "Cluster")?)
+    json::read("cluster", value, "Cluster")
 }
 
 /// What a checkpoint's tensors weigh.

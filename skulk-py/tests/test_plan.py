@@ -334,9 +334,68 @@ def test_the_speed_of_a_drive_is_measured(tmp_path: Path) -> None:
     except skulk.FileIoError as error:
         # Not every file system has a drive.
         assert error.hint
-    for path in (tmp_path, str(tmp_path / "nothing"), tmp_path / "missing"):
+    for path in (tmp_path, str(tmp_path / "nothing")):
         with pytest.raises(skulk.FileIoError):
             skulk.Node.measure_disk(path)
+    with pytest.raises(skulk.FileNotFoundError):
+        skulk.Node.measure_disk(tmp_path / "missing")
+
+
+def test_what_a_cluster_cannot_say_is_named() -> None:
+    memory = skulk.NodeMemory(ram_total=2 * GIB, ram_available=GIB)
+    wrong: list[tuple[skulk.Node, str]] = [
+        (node("a", 1, bytes_per_second=float("nan")), "bytes_per_second"),
+        (node("a", 1, layer_seconds=float("inf")), "layer_seconds"),
+        (dataclasses.replace(node("a", 1), memory=dataclasses.replace(memory, ram_total=-1)), "memory.ram_total"),
+        (dataclasses.replace(node("a", 1), memory=dataclasses.replace(memory, ram_available=2**64)), "memory.ram_available"),
+        (dataclasses.replace(node("a", 1), memory=dataclasses.replace(memory, ram_total=1.5)), "memory.ram_total"),  # type: ignore[arg-type]
+        (dataclasses.replace(node("a", 1), role="boss"), "role"),  # type: ignore[arg-type]
+    ]
+    for one, field in wrong:
+        with pytest.raises(skulk.InvalidArgumentError) as found:
+            skulk.plan(CARD, skulk.Cluster([one]))
+        assert found.value.context["at"] == f"nodes[0].{field}" in str(found.value), found.value
+    with pytest.raises(skulk.InvalidArgumentError, match="a to b"):
+        speed = skulk.LinkSpeed(round_trip_seconds=-1, bytes_per_second=1e9)
+        links = [skulk.Link("a", "b", skulk.Socket("x"), speed=speed)]
+        skulk.plan(CARD, skulk.Cluster([node("a", 64), node("b", 64)], links))
+    with pytest.raises(skulk.InvalidArgumentError, match="a name for each node"):
+        skulk.plan(CARD, skulk.Cluster([node("", 64)]))
+
+
+def test_engines_by_hand_are_engines_that_there_are() -> None:
+    assert planning.is_engine("candle-cuda:1") and not planning.is_engine("skulk-cpu")
+    rules: list[Any] = [
+        {"engine": "skulk-cpu"},
+        {"engine": "zorp"},
+        {"engine": "cpu@a@b"},
+        {"layers": ["0..5=gpu"]},
+        {"engine": "cpu", "experts": ["0..2=zorp@b"]},
+        {"engine": "cpu", "override_tensors": ["mlp=gpu"]},
+    ]
+    for given in rules:
+        with pytest.raises(skulk.PlacementInvalidError, match="expected an engine") as found:
+            skulk.Placement.build(STORIES, **given)
+        assert found.value.context["field"] == list(given)[-1] and "candle-cuda" in (found.value.hint or "")
+        with pytest.raises(skulk.PlacementInvalidError, match="expected an engine"):
+            skulk.plan(STORIES, fixed=given)
+    for name in ("", "skulk-cpu", "zorp"):
+        with pytest.raises(skulk.PlacementInvalidError, match="the name of an engine"):
+            skulk.Placement.by_counts([(name, 5)])
+
+
+def test_contexts_are_those_that_models_have() -> None:
+    for asked in (2**40, 256):
+        placement = skulk.plan(STORIES, CLUSTER, context_tokens=asked)
+        assert placement.context_tokens == min(asked, 512) and (placement.context_limit or 0) <= 512
+        placement.check(skulk.ModelCard.from_checkpoint(STORIES))
+
+
+def test_no_model_has_more_layers_or_takes_more_experts() -> None:
+    for layers, used, field in ((5000, 2, "n_layers"), (0, 2, "n_layers"), (2, 9, "n_used")):
+        with pytest.raises(skulk.InvalidArgumentError) as found:
+            skulk.Inventory.of_experts(layers, attention=1, n_experts=8, n_used=used, expert=1)
+        assert found.value.context["field"] == field
 
 
 def test_what_a_checkpoint_weighs_is_counted() -> None:

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use skulk::{Error, ErrorKind};
-use skulk_contract::functions::failure;
+use skulk_contract::functions::{self, failure};
 use skulk_contract::options::Spelling;
 
 use crate::plan::RawReport;
@@ -40,7 +40,7 @@ pub(crate) fn invalid(field: &'static str, message: String) -> RawError {
 
 /// The value that an argument's JSON stands for.
 pub(crate) fn read<T: DeserializeOwned>(field: &'static str, json: &str) -> Answer<T> {
-    serde_json::from_str(json).map_err(|e| invalid(field, format!("expected a sound {field}, found: {e}")))
+    Ok(functions::read(field, json)?)
 }
 
 /// Options from their JSON.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use skulk::ModelCard;
 use skulk::plan::Cluster;
+use skulk_contract::by_hand::by_counts;
 use skulk_contract::functions::write;
 use skulk_contract::options::PlanOptions;
 use skulk_contract::price::PriceOptions;
@@ -29,7 +30,7 @@ impl RawPlacement {
     #[uniffi::constructor]
     pub fn by_counts(engines: Vec<String>, layers: Vec<i64>) -> Answer<Arc<Self>> {
         let layers = layers.into_iter().map(|n| unsigned("placement", n)).collect::<Answer<Vec<usize>>>()?;
-        Ok(Arc::new(Self(skulk::Placement::by_counts(engines.into_iter().zip(layers))?)))
+        Ok(Arc::new(Self(by_counts(engines.into_iter().zip(layers).collect())?)))
     }
 
     /// The same, with a node's address.

@@ -7,6 +7,7 @@ use skulk::OnToolFailure;
 use skulk::card::{ReasoningEffort, ReasoningRequest};
 use skulk::chat::{Json, Tool};
 
+use crate::functions::read;
 use crate::given::{Given, Leaf, Object, Objects, Spelling};
 use crate::options::{ChoiceOptions, options};
 
@@ -64,7 +65,7 @@ options! {
         /// How much the model is to reason; by default as much as it likes. What it cannot do is refused.
         reasoning: ReasoningChoice => options.reasoning = reasoning.0,
         /// Documents to answer from, for templates that know them.
-        documents: Objects => options.documents = json("documents", &documents.0)?,
+        documents: Objects => options.documents = read("documents", &documents.0)?,
         /// Further variables of the template, by name.
         variables: Object => for (name, value) in object("variables", &variables.0)? {
             options = options.variable(&name, value);
@@ -117,12 +118,8 @@ options! {
     }
 }
 
-fn json<T: serde::de::DeserializeOwned>(field: &'static str, text: &str) -> skulk::Result<T> {
-    serde_json::from_str(text).map_err(|e| crate::functions::invalid(field, &e))
-}
-
 fn object(field: &'static str, text: &str) -> skulk::Result<Vec<(String, Json)>> {
-    match json(field, text)? {
+    match read(field, text)? {
         Json::Object(fields) => Ok(fields),
         _ => Err(skulk::Error::new(
             skulk::ErrorKind::InvalidArgument,

@@ -45,6 +45,8 @@ use crate::weights::{Checkpoint, Metadata, stored_bytes};
 
 /// Upper bound for every count and size in a configuration; real models stay far below it.
 const MAX_SIZE: usize = 1 << 28;
+/// Positions that a sequence has at most: beyond, f32 numbers, which angles are computed from, skip some.
+pub(crate) const MAX_CONTEXT: usize = 1 << 24;
 /// Upper bound for the number of layers.
 pub(crate) const MAX_LAYERS: usize = 1 << 12;
 /// A decoder-only transformer, described.

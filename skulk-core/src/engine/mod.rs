@@ -26,7 +26,7 @@ use serde::Serialize;
 
 pub use self::ffn::{FfnJob, FfnLine, FfnPair, FfnPlan, FfnService, FfnShare};
 pub use self::step::{Activations, Batch, Logits, Reply, ReplyLogits, Segment};
-use crate::arch::ArchSpec;
+use crate::arch::{ArchSpec, MAX_CONTEXT};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -161,8 +161,6 @@ impl ShardSpec {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn check(&self) -> Result<()> {
-        // Beyond, f32 numbers, which angles are computed from, skip positions.
-        const MOST: usize = 1 << 24;
         let Self { arch, layers, .. } = self;
         arch.check()?;
         if layers.is_empty() || layers.end > arch.n_layers() {
@@ -194,10 +192,10 @@ impl ShardSpec {
         }
         self.ffn.check(arch, layers.clone())?;
         for (field, value) in [("context", self.context), ("prefill_chunk", self.max_rows)] {
-            if !(1..=MOST).contains(&value) {
+            if !(1..=MAX_CONTEXT).contains(&value) {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    format!("expected 1 to {MOST} tokens, found {value}"),
+                    format!("expected 1 to {MAX_CONTEXT} tokens, found {value}"),
                 )
                 .with("field", field)
                 .with_hint("give a number in that range, or leave the option out"));

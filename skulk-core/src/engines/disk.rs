@@ -12,8 +12,10 @@ impl Node {
     /// beginning; nothing is kept.
     ///
     /// # Errors
-    /// [`ErrorKind::FileIo`](crate::ErrorKind::FileIo) for what cannot be opened or read, is no regular file or is empty, and
-    /// where the system has no way past its cache: all but Linux, and file systems without drives, as `tmpfs`.
+    /// [`ErrorKind::FileNotFound`](crate::ErrorKind::FileNotFound) when there is nothing at the path;
+    /// [`ErrorKind::FileIo`](crate::ErrorKind::FileIo) for what cannot be opened or read, is no regular file or has less than a
+    /// mebibyte, which tells how long a drive takes to begin, and where the system has no way past its cache: all but Linux,
+    /// and file systems without drives, as `tmpfs`.
     pub fn measure_disk(path: impl AsRef<Path>) -> Result<f64> {
         measure(path.as_ref())
     }
@@ -25,33 +27,45 @@ fn measure(path: &Path) -> Result<f64> {
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
     use std::time::{Duration, Instant};
 
+    use crate::bytes::ByteSize;
     use crate::error::{Error, ErrorKind};
+    use crate::weights::io_error;
 
     /// What reads past the cache begin and end at, in files and in memory.
     const ALIGNED: usize = 4096;
     /// Bytes that are read at once, as many as drives need to read side by side.
     const AT_ONCE: usize = 4 << 20;
+    const LEAST: u64 = 1 << 20;
     const MOST: u64 = 256 << 20;
     const TIME: Duration = Duration::from_millis(50);
 
-    let failed = |message: &'static str| Error::new(ErrorKind::FileIo, message).with("file", path.display());
+    let failed = |message: String| Error::new(ErrorKind::FileIo, message).with("file", path.display());
+    let is_measured = |told: &std::fs::Metadata| {
+        let found = match (told.is_dir(), told.is_file()) {
+            (true, _) => "a folder".to_owned(),
+            (_, false) => "something else".to_owned(),
+            (_, true) if told.len() < LEAST => ByteSize(told.len()).to_string(),
+            _ => return Ok(()),
+        };
+        let message = format!("expected a regular file of at least {}, found {found}", ByteSize(LEAST));
+        Err(failed(message).with_hint("give the path of the weight file itself"))
+    };
+    // Some file systems refuse to open folders past the cache.
+    is_measured(&std::fs::metadata(path).map_err(|e| io_error(e, path, "find"))?)?;
     // A pipe is opened without waiting for who writes.
     let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK;
     let mut options = File::options();
     options.read(true).custom_flags(flags.bits().cast_signed());
     let file = options.open(path).map_err(|e| match e.raw_os_error() {
         Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => {
-            failed("expected a drive whose reads can go past the system's cache, found none")
+            failed("expected a drive whose reads can go past the system's cache, found none".to_owned())
                 .with_hint("give the speed of the drive, or a file on another one")
                 .with_source(e)
         }
-        _ => failed("cannot open the file").with_source(e),
+        _ => io_error(e, path, "open"),
     })?;
-    let told = file.metadata().map_err(|e| failed("cannot inspect the file").with_source(e))?;
-    if !told.is_file() || told.len() == 0 {
-        return Err(failed("expected a regular file with bytes to read, found none")
-            .with_hint("give the path of the weight file itself"));
-    }
+    let told = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
+    is_measured(&told)?;
     let mut room = vec![0u8; AT_ONCE + ALIGNED];
     let first = room.as_ptr().align_offset(ALIGNED).min(ALIGNED);
     let buffer = &mut room[first..][..AT_ONCE];
@@ -70,14 +84,16 @@ fn measure(path: &Path) -> Result<f64> {
                 }
             }
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(failed("cannot read the file past the system's cache").with_source(e)),
+            Err(e) => {
+                return Err(failed("cannot read the file past the system's cache".to_owned()).with_source(e));
+            }
         }
     }
     if read == 0 {
-        return Err(failed("expected a file with bytes to read, found that it ends at once"));
+        return Err(failed("expected a file with bytes to read, found that it ends at once".to_owned()));
     }
     speeds.sort_unstable_by(f64::total_cmp);
-    // Short reads say it all together.
+    // A file of less than one read says it all together.
     let all = read as f64 / start.elapsed().as_secs_f64().max(1e-9);
     Ok(speeds.get((speeds.len().max(1) - 1) / 2).copied().unwrap_or(all))
 }
@@ -102,19 +118,26 @@ mod tests {
     #[test]
     fn a_file_of_any_size_is_measured_or_refused() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        for bytes in [0, 1, 4096, 5000, (9 << 20) + 1] {
+        for bytes in [0, 1, 4096, 5000, (1 << 20) - 1, (1 << 20) + 5, (9 << 20) + 1] {
             let path = folder.path().join(bytes.to_string());
             std::fs::write(&path, vec![1; bytes]).unwrap();
             match Node::measure_disk(&path) {
-                Ok(speed) => assert!(bytes > 0 && speed.is_finite() && speed > 0.0, "{bytes}: {speed}"),
+                Ok(speed) => {
+                    assert!(bytes >= 1 << 20 && speed.is_finite() && speed > 0.0, "{bytes}: {speed}");
+                }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::FileIo, "{error}");
-                    assert!(bytes == 0 || error.hint().is_some(), "{bytes}: {error}");
+                    assert!(error.hint().is_some(), "{bytes}: {error}");
                 }
             }
         }
-        for path in [folder.path(), Path::new("/nowhere")] {
-            assert_eq!(Node::measure_disk(path).unwrap_err().kind(), ErrorKind::FileIo);
+        #[cfg(target_os = "linux")]
+        {
+            let error = Node::measure_disk(folder.path()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::FileIo);
+            assert!(error.message().contains("found a folder"), "{error}");
+            let error = Node::measure_disk(folder.path().join("nothing")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::FileNotFound);
         }
     }
 }

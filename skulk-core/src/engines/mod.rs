@@ -234,6 +234,7 @@ mod tests {
         for name in ["", "gpu", "cpu:0", "candle-cpu:0", "candle-cuda:", "candle-cuda:x", "candle-metal:-1"] {
             let error = by_name(name, &options).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{name}");
+            assert!(!crate::plan::backend::is_engine(name), "{name}");
             assert!(error.hint().is_some_and(|h| h.contains("candle-cuda")), "{name}");
         }
     }

@@ -33,6 +33,46 @@ pub fn own_engine(tag: &str) -> Option<EngineId> {
     tag.strip_prefix(SKULK)?.strip_prefix('-').map(EngineId::new)
 }
 
+/// Engines that this library makes by name, and whether one of several devices is told by a number behind a colon.
+const NAMED: [(&str, bool); 9] = [
+    ("cpu", false),
+    ("candle-cpu", false),
+    ("candle-cuda", true),
+    ("candle-metal", true),
+    ("wgpu", false),
+    ("wgpu-vulkan", true),
+    ("wgpu-metal", true),
+    ("wgpu-dx12", true),
+    ("wgpu-gl", true),
+];
+
+/// Whether this library makes an engine of this name, where a build and a machine have what it takes.
+///
+/// ```
+/// use skulk::plan::backend::is_engine;
+/// assert!(is_engine("cpu") && is_engine("candle-cuda:1"));
+/// assert!(!is_engine("skulk-cpu") && !is_engine("cpu:1"));
+/// ```
+pub fn is_engine(name: &str) -> bool {
+    let (kind, ordinal) = name.split_once(':').map_or((name, None), |(kind, at)| (kind, Some(at)));
+    let has = |at: &str| at.parse::<usize>().is_ok();
+    NAMED.iter().any(|(known, several)| *known == kind && ordinal.is_none_or(|at| *several && has(at)))
+}
+
+/// Whether it can be the name of an engine, of this library or of a host.
+pub(super) fn can_name_an_engine(name: &str) -> bool {
+    engine_of(name) != Some(SKULK) && !name.is_empty() && !name.contains(['@', '=', ','])
+}
+
+/// Whether a card says that a backend runs its model. Cards that list none of this library's backends say nothing of these.
+pub(super) fn may_run(tag: &str, compatible: &BTreeSet<String>) -> bool {
+    let is_own = |tag: &str| own_engine(tag).is_some_and(|engine| is_engine(engine.as_str()));
+    // By hand a device may be named by less than its tag.
+    let alike = |card: &String| serves(tag, card) || serves(card, tag);
+    let mut own = compatible.iter().filter(|card| engine_of(card) == Some(SKULK)).peekable();
+    !is_own(tag) || own.peek().is_none() || own.any(alike)
+}
+
 /// Whether a backend keeps keys and values so. Of this library's, candle's have no quantised ones; of other software's
 /// it is not known, and they are taken to.
 pub fn keeps(tag: &str, kv: KvTypes) -> bool {

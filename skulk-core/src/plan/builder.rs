@@ -7,10 +7,10 @@ use super::inventory::Inventory;
 #[cfg(feature = "generate")]
 use super::overrides::Tensors;
 use super::placement::Placement;
-use super::stage::{ExpertShard, Stage};
+use super::stage::{ExpertShard, Stage, invalid};
 use super::target::Target;
-use crate::arch::ArchSpec;
-use crate::error::{Error, ErrorKind, Result};
+use crate::arch::{ArchSpec, MAX_LAYERS};
+use crate::error::{Error, Result};
 use crate::weights::Checkpoint;
 
 /// What a layer has that can be placed.
@@ -193,6 +193,10 @@ impl PlacementBuilder {
     /// differently, patterns that match nothing, part of a block, or what stays with attention;
     /// [`ErrorKind::InvalidArgument`] for patterns that are no regular expressions, or without a checkpoint.
     pub fn build(&self) -> Result<Placement> {
+        if self.parts.len() > MAX_LAYERS {
+            let message = format!("expected at most {MAX_LAYERS} layers, found more");
+            return Err(invalid(message, "describe a model that there can be"));
+        }
         let owners = self.owners()?;
         let stages = self.stages(&owners)?;
         let experts = self.shards(&owners)?;
@@ -400,6 +404,3 @@ pub(super) fn twice(one: &Rule, other: &Rule, layer: usize) -> Error {
     .with("layer", layer)
 }
 
-pub(super) fn invalid(message: String, hint: &'static str) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, message).with_hint(hint)
-}

@@ -4,6 +4,7 @@
 use super::cluster::NodeId;
 use super::memory::{CONTEXT_TOKENS, OVERHEAD_FLOOR, is_gguf};
 use super::report::{ContextCeiling, ContextLimit};
+use crate::arch::MAX_CONTEXT;
 use crate::card::ModelCard;
 
 /// Tokens whose keys and values fit beside a node's weights:
@@ -27,9 +28,18 @@ pub fn context_ceiling(
     engine: Option<&str>,
     memory: Option<(u64, &NodeId)>,
 ) -> ContextCeiling {
-    let trained = u64::try_from(card.context_length).ok().filter(|&tokens| tokens > 0);
+    ceiling(card, 0, engine, memory)
+}
+
+/// The same of a model of which `counted` tokens were found in its checkpoint; 0: none.
+pub(super) fn ceiling(
+    card: &ModelCard,
+    counted: u64,
+    engine: Option<&str>,
+    memory: Option<(u64, &NodeId)>,
+) -> ContextCeiling {
     let limits = [
-        trained.map(|tokens| (tokens, ContextLimit::Model)),
+        trained(card, counted).map(|tokens| (tokens, ContextLimit::Model)),
         card.placement.max_context_tokens.map(|tokens| (tokens, ContextLimit::Card)),
         (is_gguf(card) && engine.is_none_or(|engine| engine == "llama_cpp"))
             .then_some((CONTEXT_TOKENS, ContextLimit::LlamaCpp)),
@@ -39,6 +49,18 @@ pub fn context_ceiling(
         Some((tokens, limited_by)) => ContextCeiling { tokens: Some(tokens), limited_by },
         None => ContextCeiling { tokens: None, limited_by: ContextLimit::Nothing },
     }
+}
+
+/// Tokens that a model was trained for, by its card and its checkpoint; `None`: neither says.
+fn trained(card: &ModelCard, counted: u64) -> Option<u64> {
+    let said = u64::try_from(card.context_length).unwrap_or(0);
+    [said, counted].into_iter().filter(|&tokens| tokens > 0).min()
+}
+
+/// Tokens of context that this library gives a session at most, whatever is asked for.
+pub(super) fn longest(card: &ModelCard, counted: u64) -> u64 {
+    let limits = [trained(card, counted), card.placement.max_context_tokens];
+    limits.into_iter().flatten().fold(MAX_CONTEXT as u64, u64::min).max(1)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::backend::keeps;
+use super::backend::{is_candles, keeps, may_run};
 use super::cluster::{Cluster, NodeId};
 use super::direct::seats;
 use super::inventory::Inventory;
-use super::memory::{shard_footprint, usable_memory};
+use super::memory::{scale, shard_footprint, usable_memory};
 use super::placement::Placement;
 use super::report::Bytes;
 use super::stage::{Drafter, Part, invalid};
@@ -14,10 +14,20 @@ use super::strictness::Strictness;
 use crate::bytes::ByteSize;
 use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kv_type::KvTypes;
 
-/// Of a card's size, the percentage that budgets must account for: files hold more than weights, and cards
+/// Of a card's size, the share that budgets must account for: files hold more than weights, and cards
 /// round.
-const ACCOUNTED: u128 = 95;
+const ACCOUNTED: f64 = 0.95;
+
+const PLAN_AGAIN: &str = "plan for this model, or give the card that the placement was made for";
+pub(super) const NEW_CLUSTER: &str = "plan for this cluster, or give the one that the placement was made for";
+/// What to do about backends that a card does not list.
+pub(super) const LISTED: &str =
+    "use a backend that the card lists: a checkpoint's own card has the engines that can run it";
+/// The same of candle's.
+pub(super) const CANDLE_RUNS_NOT: &str = "use a backend that the card lists: candle's engines compute with no rows that are padded to whole blocks, as some vindexes have, and with no types that are for processors alone";
+const SPOILED: &str = "the placement was changed since it was planned: plan again";
 
 impl Placement {
     /// Whether every layer and expert of the card's model has its place exactly once, and what each device is
@@ -28,25 +38,35 @@ impl Placement {
     /// [`ErrorKind::PlacementInvalid`] naming what is wrong, and on which node or layer.
     pub fn check(&self, card: &ModelCard) -> Result<()> {
         if let Some(own) = self.card.as_deref().filter(|own| own.model_id != card.model_id) {
-            return Err(invalid(format!(
-                "expected a placement of {}, found one of {}",
-                card.model_id, own.model_id
-            )));
+            let message = format!("expected a placement of {}, found one of {}", card.model_id, own.model_id);
+            return Err(invalid(message, PLAN_AGAIN));
         }
         if self.n_layers != card.n_layers {
-            return Err(invalid(format!("expected {} layers, found {}", card.n_layers, self.n_layers)));
+            let message = format!("expected {} layers, found {}", card.n_layers, self.n_layers);
+            return Err(invalid(message, PLAN_AGAIN));
         }
         self.covers(self.n_layers)?;
         if let Some(limit) = self.context_limit
             && card.context_length > 0
             && limit > card.context_length as u64
         {
-            return Err(invalid(format!(
-                "expected a context of at most {} tokens, found {limit}",
-                card.context_length
-            )));
+            let message =
+                format!("expected a context of at most {} tokens, found {limit}", card.context_length);
+            return Err(invalid(message, PLAN_AGAIN));
+        }
+        for (node, backend) in self.devices() {
+            let compatible = &card.placement.compatible_backends;
+            if let Some(backend) = backend.as_deref().filter(|backend| !may_run(backend, compatible)) {
+                return Err(not_listed(card, node, backend));
+            }
         }
         self.budgets_hold(card)
+    }
+
+    /// Nodes and backends of all parts.
+    fn devices(&self) -> impl Iterator<Item = (&NodeId, &Option<String>)> {
+        let stages = self.stages.iter().map(|stage| (&stage.node, &stage.backend));
+        stages.chain(self.experts.iter().map(|shard| (&shard.node, &shard.backend)))
     }
 
     /// [`check`](Self::check), and whether each part fits into what its node has now, with the margins of
@@ -59,7 +79,7 @@ impl Placement {
         self.check(card)?;
         let find = |id: &NodeId| {
             cluster.nodes.iter().find(|node| node.id == *id).ok_or_else(|| {
-                invalid("the placement names a node that the cluster lacks".to_owned()).with("node", id)
+                invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", id)
             })
         };
         let pending = |id: &NodeId| {
@@ -73,15 +93,7 @@ impl Placement {
             let device = match devices.iter().find(|device| device.backend == budget.backend) {
                 Some(device) => device,
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
-                None => {
-                    let backend = budget.backend.as_deref().unwrap_or("none");
-                    let mut message =
-                        format!("expected a device with backend {backend} on the node, found none");
-                    if !keeps(backend, self.kv) {
-                        message += &format!(" that keeps keys and values in {}", self.kv);
-                    }
-                    return Err(invalid(message).with("node", &budget.node));
-                }
+                None => return Err(no_device(&budget.node, budget.backend.as_deref(), self.kv)),
             };
             let (needed, usable) = held.entry((&budget.node, device.memory)).or_default();
             *needed = needed.saturating_add(budget.bytes.total());
@@ -114,13 +126,10 @@ impl Placement {
         if self.budgets.is_empty() {
             return Ok(());
         }
-        let devices = self.stages.iter().map(|stage| (&stage.node, &stage.backend));
-        let devices = devices.chain(self.experts.iter().map(|shard| (&shard.node, &shard.backend)));
-        for (node, backend) in devices {
+        for (node, backend) in self.devices() {
             if !self.budgets.iter().any(|budget| budget.node == *node && budget.backend == *backend) {
-                return Err(
-                    invalid("expected a budget for each device, found none".to_owned()).with("node", node)
-                );
+                let message = "expected a budget for each device, found none for one";
+                return Err(invalid(message, SPOILED).with("node", node));
             }
         }
         let mut weights = 0u128;
@@ -136,7 +145,7 @@ impl Placement {
             if !(is_last && budget.bytes.hold(&bytes)) {
                 let message =
                     "expected what drafts among the bytes of the last stage's device, found it elsewhere";
-                return Err(invalid(message.to_owned()).with("node", &budget.node));
+                return Err(invalid(message, SPOILED).with("node", &budget.node));
             }
             weights -= weights_of(&bytes);
         }
@@ -144,17 +153,24 @@ impl Placement {
         if self.ffn_budget.is_some() {
             return Ok(());
         }
-        let beside = Inventory::from_card(card).beside();
-        let decoder = card.storage_size.in_bytes.saturating_sub(beside);
-        let expected = u128::from(decoder);
-        if weights * 100 < expected * ACCOUNTED {
+        let (expected, least) = self.planned_weights(card);
+        if weights < u128::from(least) {
             let found = ByteSize(u64::try_from(weights).unwrap_or(u64::MAX));
-            return Err(invalid(format!(
-                "expected budgets for {} of weights, found {found}",
-                ByteSize(decoder)
-            )));
+            let message = format!("expected budgets for {} of weights, found {found}", ByteSize(expected));
+            return Err(invalid(message, SPOILED));
         }
         Ok(())
+    }
+
+    /// Bytes of weights that budgets are for, and the fewest that they may say: what the plan counted for this card, or what
+    /// follows from the card's size.
+    fn planned_weights(&self, card: &ModelCard) -> (u64, u64) {
+        let is_same = self.card.as_deref().is_some_and(|own| own.storage_size == card.storage_size);
+        if let Some(counted) = self.weights.filter(|_| is_same) {
+            return (counted, counted);
+        }
+        let decoder = card.storage_size.in_bytes.saturating_sub(Inventory::from_card(card).beside());
+        (decoder, scale(decoder, ACCOUNTED))
     }
 }
 
@@ -163,6 +179,24 @@ fn weights_of(bytes: &Bytes) -> u128 {
 }
 
 fn over(node: &NodeId, needed: u64, usable: u64) -> Error {
-    invalid(format!("expected at most {} on the node, found {}", ByteSize(usable), ByteSize(needed)))
-        .with("node", node)
+    let message = format!("expected at most {} on the node, found {}", ByteSize(usable), ByteSize(needed));
+    invalid(message, "plan for what the node has free now, or free some of its memory").with("node", node)
+}
+
+/// A device runs a backend that the card, which lists others of this library's, does not.
+pub(super) fn not_listed(card: &ModelCard, node: &NodeId, backend: &str) -> Error {
+    let listed: Vec<&str> = card.placement.compatible_backends.iter().map(String::as_str).collect();
+    let message = format!("expected one of the card's backends ({}), found {backend}", listed.join(", "));
+    let hint = if is_candles(backend) { CANDLE_RUNS_NOT } else { LISTED };
+    invalid(message, hint).with("node", node)
+}
+
+/// No device of a node runs a backend.
+pub(super) fn no_device(node: &NodeId, backend: Option<&str>, kv: KvTypes) -> Error {
+    let backend = backend.unwrap_or("none");
+    let mut message = format!("expected a device with backend {backend} on the node, found none");
+    if !keeps(backend, kv) {
+        message += &format!(" that keeps keys and values in {kv}");
+    }
+    invalid(message, NEW_CLUSTER).with("node", node)
 }

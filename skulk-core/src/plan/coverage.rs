@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::stage::{ExpertShard, Part, Stage, invalid};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Stages in order of rank must together be the model: layers one behind the other, or every tensor in all its
 /// shares, or both halves of classifier-free guidance.
 pub(super) fn check_stages(stages: &[Stage], n_layers: usize) -> Result<()> {
     let Some(first) = stages.first() else {
-        return Err(invalid("expected at least one stage, found none".to_owned()));
+        return Err(wrong_stages("expected at least one stage, found none".to_owned()));
     };
     let kind = std::mem::discriminant(&first.part);
     if let Some(i) = stages.iter().position(|stage| std::mem::discriminant(&stage.part) != kind) {
-        return Err(invalid(format!(
+        return Err(wrong_stages(format!(
             "expected stages of one kind, found {:?} at rank 0 and {:?} at rank {i}",
             first.part,
             stages.get(i).map(|stage| stage.part).unwrap_or_default()
@@ -32,7 +32,7 @@ fn check_pipeline<'a>(stages: impl Iterator<Item = (usize, &'a Stage)>, n_layers
     let mut next = 0;
     for (i, Stage { layers, .. }) in stages {
         if layers.start != next || layers.is_empty() {
-            return Err(invalid(format!(
+            return Err(wrong_stages(format!(
                 "expected stage {i} to start at layer {next} and hold at least one, found {}..{}",
                 layers.start, layers.end
             )));
@@ -40,7 +40,7 @@ fn check_pipeline<'a>(stages: impl Iterator<Item = (usize, &'a Stage)>, n_layers
         next = layers.end;
     }
     if next != n_layers {
-        return Err(invalid(format!("expected the stages to cover {n_layers} layers, found {next}")));
+        return Err(wrong_stages(format!("expected the stages to cover {n_layers} layers, found {next}")));
     }
     Ok(())
 }
@@ -48,7 +48,7 @@ fn check_pipeline<'a>(stages: impl Iterator<Item = (usize, &'a Stage)>, n_layers
 fn check_shares(stages: &[Stage], n_layers: usize) -> Result<()> {
     for (i, Stage { layers, .. }) in stages.iter().enumerate() {
         if *layers != (0..n_layers) || layers.is_empty() {
-            return Err(invalid(format!(
+            return Err(wrong_stages(format!(
                 "expected rank {i} to have its share of layers 0..{n_layers}, found {}..{}",
                 layers.start, layers.end
             )));
@@ -59,7 +59,7 @@ fn check_shares(stages: &[Stage], n_layers: usize) -> Result<()> {
 
 fn check_halves(stages: &[Stage], n_layers: usize, halves: usize, length: usize) -> Result<()> {
     if halves != 2 || length.checked_mul(2) != Some(stages.len()) {
-        return Err(invalid(format!(
+        return Err(wrong_stages(format!(
             "expected two halves of {} stages, found cfg_world_size {halves} and pipeline_world_size {length}",
             stages.len() as f64 / 2.0
         )));
@@ -72,7 +72,7 @@ fn check_halves(stages: &[Stage], n_layers: usize, halves: usize, length: usize)
         let alike = cfg_world_size == halves && pipeline_world_size == length;
         let inside = cfg_rank < halves && pipeline_rank < length;
         if !alike || !inside || places.insert((cfg_rank, pipeline_rank), (i, stage)).is_some() {
-            return Err(invalid(format!(
+            return Err(wrong_stages(format!(
                 "expected rank {i} at a place of its own in two halves of {length} stages, found half {cfg_rank} of \
                  {cfg_world_size}, stage {pipeline_rank} of {pipeline_world_size}"
             )));
@@ -90,7 +90,7 @@ pub(super) fn check_experts(shards: &[ExpertShard], n_layers: usize) -> Result<(
         let ExpertShard { node, layers, experts, n_experts, .. } = shard;
         let inside = layers.end <= n_layers && experts.end <= *n_experts;
         if !inside || layers.is_empty() || experts.is_empty() {
-            return Err(invalid(format!(
+            return Err(wrong_experts(format!(
                 "expected experts within 0..{n_experts} of layers within 0..{n_layers}, found experts {}..{} of \
                  layers {}..{}",
                 experts.start, experts.end, layers.start, layers.end
@@ -117,7 +117,7 @@ pub(super) fn check_experts(shards: &[ExpertShard], n_layers: usize) -> Result<(
         while let Some(shard) = starting.pop_if(|shard| shard.layers.start == layer) {
             let before = owned.range(..shard.experts.end).next_back();
             if before.is_some_and(|(_, before)| before.experts.end > shard.experts.start) {
-                return Err(invalid(format!(
+                return Err(wrong_experts(format!(
                     "expected one owner for each expert, found a second for some of experts {}..{}",
                     shard.experts.start, shard.experts.end
                 ))
@@ -129,16 +129,24 @@ pub(super) fn check_experts(shards: &[ExpertShard], n_layers: usize) -> Result<(
         }
         let n_experts = owned.values().next().map_or(0, |shard| shard.n_experts);
         if let Some(other) = owned.values().find(|shard| shard.n_experts != n_experts) {
-            return Err(invalid(format!("expected {n_experts} experts in all, found {}", other.n_experts))
+            return Err(wrong_experts(format!("expected {n_experts} experts in all, found {}", other.n_experts))
                 .with("layer", layer)
                 .with("node", &other.node));
         }
         if count != n_experts {
-            return Err(invalid(format!("expected owners of {n_experts} experts, found those of {count}"))
+            return Err(wrong_experts(format!("expected owners of {n_experts} experts, found those of {count}"))
                 .with("layer", layer));
         }
     }
     Ok(())
+}
+
+fn wrong_stages(message: String) -> Error {
+    invalid(message, "give contiguous stages from layer 0 to the last, or all ranks of a split by tensors or of guidance")
+}
+
+fn wrong_experts(message: String) -> Error {
+    invalid(message, "of each layer that is named, give every expert one owner; a dense block is expert 0 of 1")
 }
 
 #[cfg(test)]

@@ -47,6 +47,10 @@ pub struct Inventory {
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub vocabulary: u64,
+    /// Tokens of context that the model was trained for; 0: not known.
+    #[cfg_attr(feature = "schema", schemars(default))]
+    #[serde(default)]
+    pub context: u64,
     /// Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names.
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
@@ -218,7 +222,8 @@ impl Inventory {
     }
 
     /// A mixture of experts, every layer alike: for models whose checkpoint is not at hand. `attention`,
-    /// `shared` and `expert` are bytes of one layer, `experts` how many it has and how many a token takes.
+    /// `shared` and `expert` are bytes of one layer, `experts` how many it has and how many a token takes. What no model can be,
+    /// as more than 4,096 layers, plans and placements by hand refuse.
     pub fn of_experts(
         n_layers: usize,
         attention: u64,
@@ -236,7 +241,7 @@ impl Inventory {
             kv_per_token,
             ..LayerBytes::default()
         };
-        Self { layers: vec![layer; n_layers.min(MAX_LAYERS)], ..Self::default() }
+        Self { layers: vec![layer; n_layers.min(MAX_LAYERS + 1)], ..Self::default() }
     }
 
     /// Counts a checkpoint's tensors; only its headers are read. Of families that this library cannot run, it counts them
@@ -361,6 +366,7 @@ impl Inventory {
             row: (arch.row_width() as u64).saturating_mul(size_of::<f32>() as u64),
             step_row: RowWidths::of(arch, &arch.layers).bytes(),
             vocabulary: arch.output_vocab() as u64,
+            context: arch.context_length as u64,
             elements: stored.fold(0, u64::saturating_add),
             exact: true,
             input_table: if inputs { len(&names.layer_inputs()).unwrap_or(0) } else { 0 },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
-use super::builder::invalid;
+use super::stage::invalid;
 use crate::arch::{ArchSpec, TensorRole};
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, beside};

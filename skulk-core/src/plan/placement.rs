@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::backend::can_name_an_engine;
 use super::cluster::NodeId;
 use super::coverage;
 use super::instance::{Ids, Instance};
@@ -33,6 +34,8 @@ pub struct Placement {
     pub(super) addresses: BTreeMap<NodeId, String>,
     pub(super) budgets: Vec<Budget>,
     pub(super) ffn_budget: Option<u64>,
+    /// Bytes of the weights that a plan counted, each once; `None`: nobody planned it.
+    pub(super) weights: Option<u64>,
     pub(super) context_tokens: Option<u64>,
     pub(super) sessions: Option<usize>,
     pub(super) kv: KvTypes,
@@ -59,6 +62,7 @@ impl Placement {
             addresses: BTreeMap::new(),
             budgets: Vec::new(),
             ffn_budget: None,
+            weights: None,
             context_tokens: None,
             sessions: None,
             kv: KvTypes::default(),
@@ -76,10 +80,9 @@ impl Placement {
     /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         if stages == 0 || stages > n_layers {
-            return Err(invalid(format!(
-                "expected 1 to {n_layers} stages, one layer each at least, found {stages}"
-            ))
-            .with("field", "stages"));
+            let message =
+                format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}");
+            return Err(invalid(message, "ask for no more stages than layers").with("field", "stages"));
         }
         let (size, larger) = (n_layers / stages, n_layers % stages);
         let mut start = 0;
@@ -107,12 +110,19 @@ impl Placement {
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
+            let engine = engine.as_ref();
+            if !can_name_an_engine(engine) {
+                let message = format!("expected the name of an engine, found `{engine}`");
+                return Err(invalid(message, "name an engine as in cpu, wgpu or candle-cuda:1")
+                    .with("field", "placement"));
+            }
             let start = end;
             // Too many for any model: the model will say so.
             end = end.saturating_add(layers);
-            Stage::new(&EngineId::new(engine.as_ref()), start..end)
+            Ok(Stage::new(&EngineId::new(engine), start..end))
         });
-        Self::new(stages.collect(), end)
+        let stages = stages.collect::<Result<_>>()?;
+        Self::new(stages, end)
     }
 
     /// Whether it is one of a model of so many layers.
@@ -252,7 +262,8 @@ impl FromStr for Placement {
         };
         let counts = text.split(',').map(|part| {
             stage(part).ok_or_else(|| {
-                invalid(format!("expected engine=layers, as in cpu=3, found `{part}`"))
+                let message = format!("expected engine=layers, as in cpu=3, found `{part}`");
+                invalid(message, "separate stages by commas, as in candle-cuda=20,cpu=12")
                     .with("field", "placement")
             })
         });
@@ -289,6 +300,10 @@ mod tests {
         assert!(Placement::by_counts(none).is_err());
         assert!(Placement::by_counts([("a", 1), ("b", 0)]).is_err());
         assert!(Placement::by_counts([("a", usize::MAX), ("b", 1)]).is_err());
+        for name in ["", "skulk-cpu", "cpu@a"] {
+            let error = Placement::by_counts([(name, 2)]).unwrap_err();
+            assert!(error.message().contains(&format!("found `{name}`")), "{error}");
+        }
         for text in ["", "a", "a=", "a=x", "a=-1", "a=1,", "a=1;b=2", "a=0", "a=99999999999999999999"] {
             let error = text.parse::<Placement>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{text}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::cluster::{Cluster, Link, LinkSpeed};
+use super::cluster::{Cluster, Link};
 use super::inventory::{Inventory, LayerBytes};
 use super::placement::Placement;
 use super::report::{Estimate, PromptEstimate};
@@ -114,13 +114,12 @@ impl Planner {
         }
         if placement.n_layers() != card.n_layers {
             let found = placement.n_layers();
-            return Err(invalid_placement(format!("expected {} layers, found {found}", card.n_layers)));
+            return Err(invalid_placement(
+                format!("expected {} layers, found {found}", card.n_layers),
+                "give the card of the model that the placement is of",
+            ));
         }
-        direct::price(card, cluster, request, placement)?.ok_or_else(|| {
-            invalid_placement(
-                "expected devices of the cluster that reach each other, found others".to_owned(),
-            )
-        })
+        direct::price(card, cluster, request, placement)
     }
 }
 
@@ -130,6 +129,9 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     };
     if !(1..=MAX_LAYERS).contains(&card.n_layers) {
         return invalid("n_layers", format!("expected 1 to {MAX_LAYERS} layers, found {}", card.n_layers));
+    }
+    if cluster.nodes.iter().any(|node| node.id.as_str().is_empty()) {
+        return invalid("nodes", "expected a name for each node, found none for one".to_owned());
     }
     let mut ids = BTreeSet::new();
     if let Some(twice) = cluster.nodes.iter().find(|node| !ids.insert(&node.id)) {
@@ -146,17 +148,14 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
             return invalid("accelerators", message);
         }
     }
-    let speeds = cluster.links.iter().filter_map(|link| link.speed).chain(cluster.mesh);
-    let is_sound = |speed: &LinkSpeed| {
-        speed.bytes_per_second > 0.0
-            && speed.round_trip_seconds >= 0.0
-            && speed.round_trip_seconds.is_finite()
-    };
-    if let Some(speed) = speeds.into_iter().find(|speed| !is_sound(speed)) {
-        return invalid(
-            "links",
-            format!("expected a positive speed and a round trip of at least 0, found {speed:?}"),
-        );
+    match request.transport {
+        Transport::Direct => {
+            links_are_sound(cluster, &RATES, &TIMES)?;
+            nodes_are_sound(cluster)?;
+        }
+        Transport::MlxRing | Transport::MlxJaccl => {
+            links_are_sound(cluster, &ANY_RATE, &ANY_TIME)?;
+        }
     }
     if request.transport != Transport::Direct && request.kv != KvTypes::default() {
         let message = format!("expected keys and values in f16, as MLX keeps them, found {}", request.kv);
@@ -170,9 +169,6 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
         let message = format!("expected nothing fixed by hand with transports of MLX, found {rule}");
         return Err(Error::argument("fixed", message)
             .with_hint("leave the option out, or plan for the transport direct"));
-    }
-    if request.transport == Transport::Direct {
-        speeds_are_sound(cluster)?;
     }
     if request.transport == Transport::Direct && request.context_tokens == 0 {
         return invalid("context_tokens", "expected at least 1 token, found 0".to_owned());
@@ -239,27 +235,40 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     Ok(())
 }
 
-/// What bytes and operations a second can be, and seconds that are for next to nothing; in words, too.
-const RATES: (RangeInclusive<f64>, &str) = (1.0..=1e18, "1 to 1e18 a second");
-const TIMES: (RangeInclusive<f64>, &str) = (0.0..=3600.0, "0 to 3600 seconds");
+/// What a number can be, and that in words.
+type Sound = (RangeInclusive<f64>, &'static str);
 
-/// Whether what nodes and links say of their speeds can be.
-fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
+/// What bytes and operations a second can be, and seconds that are for next to nothing.
+const RATES: Sound = (1.0..=1e18, "1 to 1e18 a second");
+const TIMES: Sound = (0.0..=3600.0, "0 to 3600 seconds");
+/// What the reference takes of links.
+const ANY_RATE: Sound = (f64::MIN_POSITIVE..=f64::INFINITY, "more than 0 a second");
+const ANY_TIME: Sound = (0.0..=f64::MAX, "0 seconds or more");
+
+/// What to do about a speed that cannot be.
+const MEASURE: &str = "measure it, or leave it out: plans then take what is usual";
+
+/// Whether what links say of their speeds can be.
+fn links_are_sound(cluster: &Cluster, rates: &Sound, times: &Sound) -> Result<()> {
     let ends = |link: &Link| format!("{} to {}", link.source, link.sink);
     let links = cluster.links.iter().filter_map(|link| Some((ends(link), link.speed?)));
     for (link, speed) in links.chain(cluster.mesh.map(|speed| ("all nodes".to_owned(), speed))) {
         let both = [
-            ("bytes_per_second", speed.bytes_per_second, RATES),
-            ("round_trip_seconds", speed.round_trip_seconds, TIMES),
+            ("bytes_per_second", speed.bytes_per_second, rates),
+            ("round_trip_seconds", speed.round_trip_seconds, times),
         ];
         if let Some((field, said, (_, words))) =
             both.into_iter().find(|(_, said, (sound, _))| !sound.contains(said))
         {
             let error = Error::argument("links", format!("expected {words} as {field}, found {said:e}"));
-            let error = error.with("link", link);
-            return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));
+            return Err(error.with("link", link).with_hint(MEASURE));
         }
     }
+    Ok(())
+}
+
+/// Whether what nodes say of their speeds can be.
+fn nodes_are_sound(cluster: &Cluster) -> Result<()> {
     for node in &cluster.nodes {
         let own = [
             ("", "bytes_per_second", node.bytes_per_second, RATES),
@@ -281,7 +290,7 @@ fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
             let error = Error::argument(field, format!("expected {words}, found {said:e}"));
             let error = error.with("node", &node.id);
             let error = if device.is_empty() { error } else { error.with("device", device) };
-            return Err(error.with_hint("measure it, or leave it out: plans then take what is usual"));
+            return Err(error.with_hint(MEASURE));
         }
     }
     Ok(())
@@ -291,7 +300,7 @@ fn speeds_are_sound(cluster: &Cluster) -> Result<()> {
 mod tests {
     use super::*;
     use crate::kv_type::KvType;
-    use crate::plan::{Accelerator, Node};
+    use crate::plan::{Accelerator, LinkSpeed, Node};
 
     #[test]
     fn types_of_keys_and_values_make_room() {
@@ -379,12 +388,21 @@ mod tests {
             let speed = LinkSpeed::new(round_trip_seconds, bytes_per_second);
             assert_eq!(field(&card, &Cluster::mesh(vec![node("a")], speed), &request()), "links");
         }
+        let ring = request().transport(Transport::MlxRing);
+        for speed in [LinkSpeed::new(f64::NAN, 1.0), LinkSpeed::new(-1.0, 1.0), LinkSpeed::new(1.0, 0.0)] {
+            let links = vec![Link::socket("a", "b", "").speed(speed)];
+            let error = Planner::plan(&card, &Cluster::new(vec![node("a"), node("b")], links), &ring);
+            let error = error.unwrap_err();
+            assert!(error.context().contains(&("link", "a to b".to_owned())), "{error:?}");
+        }
+        assert_eq!(field(&card, &Cluster::mesh(vec![node("")], LinkSpeed::DEFAULT), &request()), "nodes");
         assert_eq!(field(&card, &fine, &request().context_tokens(0)), "context_tokens");
         let gpu = || Accelerator { backend: Some("skulk-wgpu".into()), ..Accelerator::default() };
         let twins = node("a").accelerator(gpu()).accelerator(gpu());
         assert_eq!(field(&card, &Cluster::new(vec![twins], Vec::new()), &request()), "accelerators");
         for inventory in [
             Inventory::of_experts(3, 1, 1, (4, 2), 1, 1),
+            Inventory::of_experts(usize::MAX, 1, 1, (4, 2), 1, 1),
             Inventory::of_experts(2, 1, 1, (usize::MAX, 2), 1, 1),
             Inventory::of_experts(2, 1, 1, (4, 5), 1, 1),
         ] {

@@ -62,7 +62,8 @@ pub struct Request {
     /// The node that holds the conversation and the first stage; `None`: the planner chooses. Only for
     /// [`Transport::Direct`].
     pub coordinator: Option<NodeId>,
-    /// Tokens for which keys and values are reserved, of each session.
+    /// Tokens for which keys and values are reserved, of each session. With [`Transport::Direct`] no more than the model was
+    /// trained for and its card allows, as in loading.
     pub context_tokens: u64,
     /// Tokens of the prompt whose time is estimated.
     pub prompt_tokens: u64,

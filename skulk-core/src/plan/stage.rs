@@ -1,5 +1,6 @@
 //! What is a part of a placement? Layers and experts on a node, and what its device is to hold for them.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -143,8 +144,7 @@ impl ExpertShard {
     }
 }
 
-pub(super) fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::PlacementInvalid, message).with_hint(
-        "give contiguous stages from layer 0 to the last, each on an engine the model is loaded with",
-    )
+/// An error of a placement that cannot be, and what to do.
+pub(super) fn invalid(message: impl Into<Cow<'static, str>>, hint: &'static str) -> Error {
+    Error::new(ErrorKind::PlacementInvalid, message).with_hint(hint)
 }

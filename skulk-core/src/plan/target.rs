@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::backend::{serves, tag_of};
+use super::backend::{can_name_an_engine, serves, tag_of};
 use super::cluster::NodeId;
 use super::stage::{ExpertShard, Part, Stage};
 use crate::ids::EngineId;
@@ -51,7 +51,8 @@ impl fmt::Display for Target {
 
 impl Target {
     pub(super) fn is_named(&self) -> bool {
-        !self.engine.as_str().is_empty() && !self.node.as_str().is_empty()
+        let node = self.node.as_str();
+        can_name_an_engine(self.engine.as_str()) && !node.is_empty() && !node.contains('@')
     }
 
     /// Whether it is a backend of a node.

@@ -1325,6 +1325,8 @@ class Inventory(_methods.Inventory):
     taken for sixteen rows of hidden states."""
     vocabulary: int = 0
     """Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known."""
+    context: int = 0
+    """Tokens of context that the model was trained for; 0: not known."""
     elements: int = 0
     """Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names."""
     exact: bool = False
@@ -1356,6 +1358,7 @@ class Inventory(_methods.Inventory):
             row=data["row"],
             step_row=data["stepRow"],
             vocabulary=data["vocabulary"],
+            context=data["context"],
             elements=data["elements"],
             exact=data["exact"],
             input_table=data["inputTable"],
@@ -1378,6 +1381,7 @@ class Inventory(_methods.Inventory):
             "row": self.row,
             "stepRow": self.step_row,
             "vocabulary": self.vocabulary,
+            "context": self.context,
             "elements": self.elements,
             "exact": self.exact,
             "inputTable": self.input_table,

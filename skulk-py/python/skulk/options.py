@@ -402,7 +402,8 @@ class PlanOptions(TypedDict, total=False):
     - ``excluded_nodes``: Nodes that must not.
     - ``coordinator``: The node that has the conversation and the first stage; by default the planner chooses.
       Only for ``direct``.
-    - ``context_tokens``: Tokens for which keys and values are reserved, of each session; 8192 by default.
+    - ``context_tokens``: Tokens for which keys and values are reserved, of each session; 8192 by default. With
+      the transport ``direct`` no more than the model was trained for and its card allows.
     - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default.
     - ``sessions``: Sessions that generate at once, each of which has its keys and values; 1 by default. Only for
       ``direct``.

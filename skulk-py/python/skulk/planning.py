@@ -44,6 +44,7 @@ __all__ = [
     "footprint_exceeds",
     "gguf_facts",
     "has_gpu_offload",
+    "is_engine",
     "is_multi_node",
     "is_vpn_address",
     "kv_bytes",
@@ -92,6 +93,11 @@ _CHUNKS = 1024
 def engine_of(tag: str) -> str | None:
     """The engine that a backend's tag names; None: one that nobody knows."""
     return call("engineOf", maybe(str), tag=tag)
+
+
+def is_engine(name: str) -> bool:
+    """Whether the library makes an engine of this name, where a build and a machine have what it takes."""
+    return call("isEngine", bool, name=name)
 
 
 def is_multi_node(engine: str) -> bool:

@@ -1035,6 +1035,8 @@ public struct Inventory: Codable, Sendable, Hashable {
     public var stepRow: Int
     /// Tokens of the vocabulary, of which a step computes logits and a tokenizer holds spellings; 0: not known.
     public var vocabulary: Int
+    /// Tokens of context that the model was trained for; 0: not known.
+    public var context: Int
     /// Elements of the layers' weights; 0: not known, and taken from the bits of a weight that the card names.
     public var elements: Int
     /// They were counted in a checkpoint; else estimated from a card.
@@ -1065,6 +1067,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         row: Int = 0,
         stepRow: Int = 0,
         vocabulary: Int = 0,
+        context: Int = 0,
         elements: Int = 0,
         exact: Bool = false,
         inputTable: Int = 0,
@@ -1083,6 +1086,7 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.row = row
         self.stepRow = stepRow
         self.vocabulary = vocabulary
+        self.context = context
         self.elements = elements
         self.exact = exact
         self.inputTable = inputTable
@@ -3409,7 +3413,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var excludedNodes: Set<String>?
     /// The node that has the conversation and the first stage; by default the planner chooses. Only for `direct`.
     public var coordinator: String?
-    /// Tokens for which keys and values are reserved, of each session; 8192 by default.
+    /// Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
+    /// more than the model was trained for and its card allows.
     public var contextTokens: Int?
     /// Tokens of the prompt whose time is estimated; 512 by default.
     public var promptTokens: Int?

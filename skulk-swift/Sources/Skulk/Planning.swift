@@ -45,6 +45,9 @@ public enum Planning {
     /// The engine that a backend's tag names; `nil`: one that nobody knows.
     public static func engineOf(_ tag: String) throws -> String? { try call("engineOf", ["tag": tag]) }
 
+    /// Whether the library makes an engine of this name, where a build and a machine have what it takes.
+    public static func isEngine(_ name: String) throws -> Bool { try call("isEngine", ["name": name]) }
+
     /// Whether an engine can run one model over several nodes.
     public static func isMultiNode(_ engine: String) throws -> Bool { try call("isMultiNode", ["engine": engine]) }
 

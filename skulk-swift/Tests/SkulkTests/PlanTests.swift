@@ -193,9 +193,9 @@ import Testing
                 // Not every file system has a drive.
                 #expect(error.kind == .fileIo && error.hint != nil)
             }
-            for wrong in [folder, folder.appending(path: "missing")] {
-                _ = try await failure(.fileIo) { _ = try await Node.measureDisk(wrong) }
-            }
+            _ = try await failure(.fileIo) { _ = try await Node.measureDisk(folder) }
+            let missing = folder.appending(path: "missing")
+            _ = try await failure(.fileNotFound) { _ = try await Node.measureDisk(missing) }
         }
     }
 
@@ -259,6 +259,27 @@ import Testing
             #expect(error.context["field"] == field)
         }
         _ = try await failure(.invalidArgument) { _ = try Cluster.fromJson("{}") }
+        let odd = Cluster(nodes: [Node(id: "a"), Node(id: "b", bytesPerSecond: .nan)])
+        let error = try await failure(.invalidArgument) { _ = try await plan(card, on: odd) }
+        #expect(error.context["at"] == "nodes[1].bytesPerSecond")
+    }
+
+    @Test func enginesByHandAreEnginesThatThereAre() async throws {
+        #expect(try Planning.isEngine("candle-cuda:1") && !Planning.isEngine("skulk-cpu"))
+        for engine in ["skulk-cpu", "zorp", "cpu@a@b"] {
+            let error = try await failure(.placementInvalid) {
+                _ = try Placement.build(checkpoint: storiesPath, options: PlacementOptions(engine: engine))
+            }
+            #expect(error.context["field"] == "engine")
+        }
+        _ = try await failure(.placementInvalid) { _ = try Placement.byCounts([("zorp", 5)]) }
+        let placement = try await plan(checkpoint: storiesPath, options: .init(contextTokens: 1 << 40))
+        #expect(placement.contextTokens == 512)
+        try placement.check(ModelCard.fromCheckpoint(storiesPath))
+        let error = try await failure(.invalidArgument) {
+            _ = try Inventory.ofExperts(nLayers: 2, attention: 10, nExperts: 8, nUsed: 9, expert: 5)
+        }
+        #expect(error.context["field"] == "nUsed")
     }
 
     @Test func partsAreWeighed() async throws {

@@ -25,6 +25,8 @@ mod side_by_side;
 mod speculation;
 mod ways;
 
+use std::borrow::Cow;
+
 use self::arrange::Arrangement;
 #[cfg(feature = "generate")]
 pub(crate) use self::cost::BETWEEN;
@@ -33,9 +35,13 @@ use self::disk::OnDisk;
 use self::group::Group;
 use self::problem::Problem;
 use self::seats::Seat;
+use super::backend::{may_run, serves};
+use super::ceiling::longest;
+use super::check::{NEW_CLUSTER, no_device, not_listed};
 use super::cluster::NodeId;
 use super::report::{Estimate, PromptEstimate, Rule, RuleReport};
 use super::request::Sharding;
+use super::stage::invalid;
 use super::strictness::Strictness;
 use super::{Cluster, Placement, Request};
 use crate::card::ModelCard;
@@ -48,6 +54,7 @@ const FORCED: i32 = 60;
 
 pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<Placement> {
     let mut rules = Vec::new();
+    let request = &within_reach(card, request);
     let (problem, pending) = Problem::new(card, cluster, request, &mut rules)?;
     let refused = refused(&problem, &rules);
     let found = match refused.0 {
@@ -60,20 +67,29 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
     }
 }
 
-/// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt. `None` where
-/// a device of it is not there, or not reached.
+/// What is asked, with no longer a context than loading gives.
+fn within_reach<'a>(card: &ModelCard, request: &'a Request) -> Cow<'a, Request> {
+    let most = longest(card, request.inventory.as_ref().map_or(0, |counted| counted.context));
+    if request.context_tokens <= most {
+        return Cow::Borrowed(request);
+    }
+    Cow::Owned(Request { context_tokens: most, ..request.clone() })
+}
+
+/// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt.
 ///
 /// # Errors
-/// As [`Problem::new`].
+/// As [`Problem::new`]; [`ErrorKind::PlacementInvalid`] where a device of it is not there, or not reached.
 pub(super) fn price(
     card: &ModelCard,
     cluster: &Cluster,
     request: &Request,
     placement: &Placement,
-) -> Result<Option<(Estimate, PromptEstimate)>> {
+) -> Result<(Estimate, PromptEstimate)> {
+    let request = &within_reach(card, request);
     let (mut problem, _) = Problem::new(card, cluster, request, &mut Vec::new())?;
     with_devices_of(&mut problem, cluster, placement);
-    Ok(price_of(&problem, placement))
+    price_of(&problem, placement)
 }
 
 /// Adds devices that a placement uses where plans prefer another one that reaches the same memory.
@@ -83,25 +99,44 @@ fn with_devices_of(problem: &mut Problem<'_>, cluster: &Cluster, placement: &Pla
     for (id, backend) in stages.chain(owners) {
         let known = || problem.seats.iter().filter(|seat| problem.ids[seat.node] == id);
         let Some(at) = known().map(|seat| seat.node).next() else { continue };
-        if known().any(|seat| seat.backend == *backend) {
+        if known().any(|seat| drives(seat, backend.as_deref())) {
             continue;
         }
         let node = cluster.nodes.iter().find(|node| node.id == *id);
         let (card, Request { kv, strictness, .. }) = (problem.card, problem.request);
         let all = node.map(|node| seats::devices(at, node, card, *kv, *strictness)).unwrap_or_default();
-        problem.seats.extend(all.into_iter().find(|seat| seat.backend == *backend));
+        problem.seats.extend(all.into_iter().find(|seat| drives(seat, backend.as_deref())));
     }
 }
 
-fn price_of(problem: &Problem<'_>, placement: &Placement) -> Option<(Estimate, PromptEstimate)> {
+/// Whether a device is the one that a placement means, by hand perhaps by less than its tag.
+fn drives(seat: &Seat, backend: Option<&str>) -> bool {
+    match (seat.backend.as_deref(), backend) {
+        (Some(own), Some(asked)) => own == asked || serves(own, asked),
+        (own, asked) => own == asked,
+    }
+}
+
+fn price_of(problem: &Problem<'_>, placement: &Placement) -> Result<(Estimate, PromptEstimate)> {
     let seat = |node: &NodeId, backend: &Option<String>| {
-        problem.seats.iter().position(|seat| problem.ids[seat.node] == node && seat.backend == *backend)
+        let backend = backend.as_deref();
+        let of_node = |seat: &Seat| problem.ids[seat.node] == node;
+        let found = problem.seats.iter().position(|seat| of_node(seat) && drives(seat, backend));
+        found.ok_or_else(|| match backend {
+            _ if !problem.ids.contains(&node) => {
+                invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", node)
+            }
+            Some(tag) if !may_run(tag, &problem.card.placement.compatible_backends) => {
+                not_listed(problem.card, node, tag)
+            }
+            _ => no_device(node, backend, problem.request.kv),
+        })
     };
-    let stages: Option<Vec<_>> = placement
+    let stages = placement
         .stages()
         .iter()
-        .map(|stage| Some((seat(&stage.node, &stage.backend)?, stage.layers.clone())))
-        .collect();
+        .map(|stage| Ok((seat(&stage.node, &stage.backend)?, stage.layers.clone())))
+        .collect::<Result<Vec<_>>>()?;
     let mut owners = Vec::new();
     for shard in placement.experts().iter().filter(|shard| !shard.replica) {
         let seat = seat(&shard.node, &shard.backend)?;
@@ -109,12 +144,13 @@ fn price_of(problem: &Problem<'_>, placement: &Placement) -> Option<(Estimate, P
         owners.extend(shard.layers.clone().map(owner));
     }
     owners.sort_by_key(|owner| (owner.layer, owner.experts.start));
-    let (costs, stages) = (problem.costs(), stages?);
+    let costs = problem.costs();
     let layers = &problem.inventory.layers;
     let is_there =
         |owner: &Owner| layers.get(owner.layer).is_some_and(|layer| owner.experts.end <= layer.blocks().0);
     if !owners.iter().all(is_there) || stages.iter().any(|(_, range)| range.end > layers.len()) {
-        return None;
+        let message = "expected blocks and experts that the model has, found others";
+        return Err(invalid(message, "give the card of the model that the placement is of"));
     }
     let reads = |seat: &Seat| problem.ids[seat.node] == &placement.stages()[0].node && seat.disk.is_some();
     let disk = placement.ffn_budget().and_then(|budget| {
@@ -122,8 +158,12 @@ fn price_of(problem: &Problem<'_>, placement: &Placement) -> Option<(Estimate, P
         OnDisk::new(problem, processor, budget, &stages, &owners)
     });
     let seats = disk.map_or_else(|| problem.seats.clone(), |disk| disk.seats(problem));
-    let estimate = costs.estimate(&seats, &stages, &owners)?;
-    Some((estimate, costs.prompt(&seats, &stages, &owners, problem.request.prompt_tokens)?))
+    let estimate = costs.estimate(&seats, &stages, &owners);
+    let prompt = costs.prompt(&seats, &stages, &owners, problem.request.prompt_tokens);
+    estimate.zip(prompt).ok_or_else(|| {
+        let message = "expected nodes that the coordinator is linked with in both directions, found others";
+        invalid(message, NEW_CLUSTER)
+    })
 }
 
 /// What a search found.

@@ -13,8 +13,9 @@ use super::ways::ways;
 use super::{search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
-use crate::plan::backend::engine_of;
-use crate::plan::ceiling::context_ceiling;
+use crate::plan::backend::{engine_of, is_candles, may_run};
+use crate::plan::ceiling;
+use crate::plan::check::{CANDLE_RUNS_NOT, LISTED};
 use crate::plan::cluster::{Cluster, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
@@ -117,17 +118,18 @@ fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u6
     tokens.min()
 }
 
-fn ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
+fn context_ceiling(problem: &Problem<'_>, reports: &[NodeReport]) -> ContextCeiling {
     let memory = match problem.request.strictness {
         Strictness::Force => None,
         _ => tokens_in_memory(problem, reports),
     };
     let engine = reports.iter().find_map(|report| engine_of(report.backend.as_deref()?));
-    context_ceiling(problem.card, engine, memory.as_ref().map(|(tokens, node)| (*tokens, node)))
+    let memory = memory.as_ref().map(|(tokens, node)| (*tokens, node));
+    ceiling::ceiling(problem.card, problem.inventory.context, engine, memory)
 }
 
 fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>) -> PlanReport {
-    let ceiling = ceiling(problem, &nodes);
+    let ceiling = context_ceiling(problem, &nodes);
     PlanReport {
         weights: problem.inventory.weights(),
         exact: problem.inventory.exact,
@@ -257,6 +259,7 @@ pub(super) fn placement(
         experts,
         budgets,
         ffn_budget: best.disk.map(|disk| disk.budget),
+        weights: Some(problem.inventory.weights()),
         context_tokens: Some(problem.request.context_tokens),
         sessions: Some(problem.request.sessions),
         kv: problem.request.kv,
@@ -360,6 +363,7 @@ pub(super) fn refusal(
     let hint = match (pending, would_fit.is_empty()) {
         (true, _) => "some nodes have not reported their memory yet: ask again shortly".to_owned(),
         (false, false) => format!("it would fit with {}", would_fit.join("; or with ")),
+        (false, true) if rule == Rule::Eligible => eligible_with(problem, cluster).to_owned(),
         (false, true) => advice(rule).to_owned(),
     };
     let mut report = report(problem, rules, nodes);
@@ -372,10 +376,20 @@ pub(super) fn refusal(
         .with_detail(report)
 }
 
+/// What to do where no node has a backend that the card lists, or none of those that have one takes attention.
+fn eligible_with(problem: &Problem<'_>, cluster: &Cluster) -> &'static str {
+    if !problem.seats.is_empty() {
+        return "give a node with a backend that the card lists the role full";
+    }
+    let tags = cluster.nodes.iter().filter_map(|node| node.backends.as_ref()).flatten();
+    let listed = &problem.card.placement.compatible_backends;
+    if tags.into_iter().any(|tag| is_candles(tag) && !may_run(tag, listed)) { CANDLE_RUNS_NOT } else { LISTED }
+}
+
 fn advice(rule: Rule) -> &'static str {
     match rule {
-        Rule::Eligible | Rule::SingleNodeEngine => {
-            "use nodes with a backend that the card lists; MLX works over several nodes with the transports mlx_ring and mlx_jaccl"
+        Rule::SingleNodeEngine => {
+            "MLX works over several nodes with the transports mlx_ring and mlx_jaccl; of other engines ask for one node"
         }
         Rule::TensorDivisible => "ask for sharding pipeline, or for the transport mlx_ring or mlx_jaccl",
         Rule::Excluded => "exclude fewer nodes",

@@ -205,10 +205,13 @@ impl<'a> Problem<'a> {
             }
             let tags = node.backends.as_ref()?;
             (all[&at].is_empty() && node.memory.is_some()).then(|| {
-                let list = |tags: &BTreeSet<String>| tags.iter().cloned().collect::<Vec<_>>().join(", ");
+                let list = |tags: &BTreeSet<String>| match tags.is_empty() {
+                    true => "none".to_owned(),
+                    false => tags.iter().cloned().collect::<Vec<_>>().join(", "),
+                };
                 let otherwise = seats_of(at, KvTypes::default());
                 if otherwise.is_empty() {
-                    format!("it has none of the card's backends ({}), only {}", list(compatible), list(tags))
+                    format!("expected one of the card's backends ({}), found {}", list(compatible), list(tags))
                 } else {
                     let on_card = |tag: &&String| compatible.iter().any(|card| serves(tag, card));
                     let tags = tags.iter().filter(on_card).cloned().collect();

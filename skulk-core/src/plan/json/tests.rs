@@ -94,6 +94,7 @@ fn samples() -> Vec<Placement> {
     direct.context_tokens = Some(2048);
     direct.sessions = Some(3);
     direct.ffn_budget = Some(1 << 40);
+    direct.weights = Some(3);
     direct.kv = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
@@ -246,6 +247,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
         "cfgWorldSize",
         "drafter",
         "ffnBudget",
+        "weights",
     ];
     for sample in samples() {
         let good = value(&sample);
@@ -283,7 +285,7 @@ fn what_is_missing_of_another_type_or_too_much_is_an_error() {
                 wrong.retain(|value| !value.is_boolean());
             }
             if was.is_number()
-                && !["budgets", "contextToken", "ffnBudget"].iter().any(|it| pointer.contains(it))
+                && !["budgets", "contextToken", "ffnBudget", "weights"].iter().any(|it| pointer.contains(it))
             {
                 wrong.extend([json!(65_537), json!(u64::MAX)]);
             }

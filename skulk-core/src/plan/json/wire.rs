@@ -68,6 +68,8 @@ wire! {
         #[serde(skip_serializing_if = "Option::is_none")]
         ffn_budget: Option<u64>, max ALL;
         #[serde(skip_serializing_if = "Option::is_none")]
+        weights: Option<u64>, max ALL;
+        #[serde(skip_serializing_if = "Option::is_none")]
         addresses: Option<BTreeMap<NodeId, String>>, min 1;
     }
     /// What the reference's instances have in common.

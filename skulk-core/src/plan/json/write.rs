@@ -46,6 +46,7 @@ pub(super) fn instance(placement: &Placement) -> String {
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
                 ffn_budget: placement.ffn_budget(),
+                weights: placement.weights,
                 addresses: Some(placement.addresses().clone()).filter(|known| !known.is_empty()),
             })
         }

@@ -55,6 +55,7 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
                 addresses: std::collections::BTreeMap::new(),
                 budgets: report.nodes.iter().map(|node| Budget::new(node, request.strictness)).collect(),
                 ffn_budget: None,
+                weights: None,
                 context_tokens: Some(request.context_tokens),
                 sessions: None,
                 kv: request.kv,
