@@ -84,7 +84,7 @@ fn are_named<'a>(
     field: &'static str,
     targets: impl IntoIterator<Item = &'a Target>,
 ) -> skulk::Result<()> {
-    let is_named = |it: &Target| is_engine(it.engine.as_str()) && !it.node.as_str().contains('@');
+    let is_named = |it: &&Target| is_engine(it.engine.as_str());
     let Some(target) = targets.into_iter().find(|target| !is_named(target)) else { return Ok(()) };
     let message = format!("expected an engine, or engine@node, found `{target}`");
     Err(Error::new(ErrorKind::PlacementInvalid, message).with("field", field).with_hint(ENGINES))
@@ -156,7 +156,7 @@ impl Leaf for PlacementRules {
         None
     }
 
-    fn read_as(value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
+    fn read_as(_: &str, value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
         let fields = value.as_object().cloned();
         fields.map(|fields| PlacementOptions::read(fields, spelling)).transpose()
     }

@@ -245,9 +245,10 @@ functions! { given, work:
     "inventoryOfExperts" (
         nLayers: usize, attention: u64, shared: u64, nExperts: usize, nUsed: usize, expert: u64, kvPerToken: u64
     ) => {
-        let experts = (nExperts, nUsed);
-        alike(nLayers, experts, given.spelling)?;
-        write(&Inventory::of_experts(nLayers, attention, shared, experts, expert, kvPerToken))
+        let (experts, kept) = ((nExperts, nUsed), kvPerToken);
+        let inventory = Inventory::of_experts(nLayers, attention, shared, experts, expert, kept);
+        inventory.check()?;
+        write(&inventory)
     };
     "placementBuild" (path: Option<PathBuf>, inventory: Option<Inventory>) => {
         let (options, spelling) = given.options()?;
@@ -335,20 +336,6 @@ functions! { given, work:
         let options = VerifyOptions::read(options, spelling)?.cancel(work.cancel.clone()).progress(work.steps());
         write(&VerifyReport::from(&verify_vindex(path, &options)?))
     };
-}
-
-/// Whether a model can have so many layers, experts in each, and of these so many for a token.
-fn alike(n_layers: usize, (n_experts, n_used): (usize, usize), spelling: Spelling) -> skulk::Result<()> {
-    const MOST: usize = 4096;
-    let [layers, used] = ["nLayers", "nUsed"].map(|name| spelling.of_json(name));
-    let (field, message) = if !(1..=MOST).contains(&n_layers) {
-        (layers, format!("expected 1 to {MOST} layers, found {n_layers}"))
-    } else if n_used > n_experts {
-        (used, format!("expected at most {n_experts} experts for a token, found {n_used}"))
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
 }
 
 /// The member of a closed set that has this name.

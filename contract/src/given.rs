@@ -89,7 +89,7 @@ impl Given {
         let name = self.spelling.of(name);
         match self.fields.remove(&name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => T::read_as(&value, self.spelling)?.map(Some).ok_or_else(|| {
+            Some(value) => T::read_as(&name, &value, self.spelling)?.map(Some).ok_or_else(|| {
                 invalid(&name, format!("expected {}, found {}", T::expected(), shown(&value)))
             }),
         }
@@ -122,8 +122,9 @@ pub(crate) trait Leaf: Sized {
     /// The value, if it is of this kind.
     fn read(value: &Value) -> Option<Self>;
 
-    /// The same of kinds that have names in them, which this language spells; what is wrong within is an error.
-    fn read_as(value: &Value, _spelling: Spelling) -> skulk::Result<Option<Self>> {
+    /// The same of kinds that have names in them, which this language spells; what is wrong within is an error about option
+    /// `name`.
+    fn read_as(_name: &str, value: &Value, _spelling: Spelling) -> skulk::Result<Option<Self>> {
         Ok(Self::read(value))
     }
 }
@@ -347,8 +348,8 @@ impl Leaf for Inventory {
         serde_json::from_value(value.clone()).ok()
     }
 
-    fn read_as(value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
-        sound("inventory", value.clone(), spelling).map(Some)
+    fn read_as(name: &str, value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
+        sound(name, value.clone(), spelling).map(Some)
     }
 }
 

@@ -104,7 +104,7 @@ fn what_an_engine_cannot_run_is_refused_with_the_reason() {
     let cluster = Cluster::new(vec![node], Vec::new());
     let refused = |error: skulk::Error| {
         let reason = error.hint().unwrap_or_default().to_owned();
-        assert!(reason.contains("rows that are padded to whole blocks"), "{error:?}");
+        assert!(reason.contains("rows are padded to whole blocks"), "{error:?}");
     };
     refused(Planner::plan_checkpoint(&path, &cluster, &Request::default()).unwrap_err());
     let by_hand = Placement::even(card.n_layers, 1, &EngineId::new("candle-cpu")).unwrap();

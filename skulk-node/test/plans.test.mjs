@@ -165,7 +165,7 @@ test("what a cluster cannot say is named", async () => {
 
 test("engines by hand are engines that there are", async () => {
   assert.ok(planning.isEngine("candle-cuda:1") && !planning.isEngine("skulk-cpu"));
-  for (const engine of ["skulk-cpu", "zorp", "cpu@a@b"]) {
+  for (const engine of ["skulk-cpu", "zorp", "@a"]) {
     await assert.rejects(Placement.build(STORIES, { engine }), failure("PlacementInvalid", { field: "engine" }));
   }
   assert.throws(() => Placement.byCounts([["zorp", 5]]), failure("PlacementInvalid", { field: "placement" }));
@@ -173,8 +173,8 @@ test("engines by hand are engines that there are", async () => {
   assert.equal(placement.contextTokens, 512);
   placement.check(await ModelCard.fromCheckpoint(STORIES));
   const sizes = { attention: 1, nExperts: 8, expert: 1 };
-  assert.throws(() => Inventory.ofExperts(5000, { ...sizes, nUsed: 2 }), failure("InvalidArgument", { field: "nLayers" }));
-  assert.throws(() => Inventory.ofExperts(2, { ...sizes, nUsed: 9 }), failure("InvalidArgument", { field: "nUsed" }));
+  assert.throws(() => Inventory.ofExperts(5000, { ...sizes, nUsed: 2 }), failure("InvalidArgument", { field: "n_layers" }));
+  assert.throws(() => Inventory.ofExperts(2, { ...sizes, nUsed: 9 }), failure("InvalidArgument", { field: "n_used" }));
 });
 
 test("what fits in no memory stays on disk", async () => {

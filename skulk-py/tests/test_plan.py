@@ -368,7 +368,6 @@ def test_engines_by_hand_are_engines_that_there_are() -> None:
     rules: list[Any] = [
         {"engine": "skulk-cpu"},
         {"engine": "zorp"},
-        {"engine": "cpu@a@b"},
         {"layers": ["0..5=gpu"]},
         {"engine": "cpu", "experts": ["0..2=zorp@b"]},
         {"engine": "cpu", "override_tensors": ["mlp=gpu"]},

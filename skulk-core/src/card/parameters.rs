@@ -69,6 +69,8 @@ pub(crate) struct Kept {
     pub(crate) elements: u64,
     /// Elements of a head.
     pub(crate) head_size: u64,
+    /// Elements of a row's queries, all heads', and of what they make of values.
+    pub(crate) attended: u64,
     pub(crate) latent: bool,
     pub(crate) window: Option<u64>,
     /// Numbers of a state.
@@ -300,6 +302,7 @@ impl Counted<'_> {
         let kept = Kept {
             elements: if sharing { 0 } else { product([2, kv_heads, size]) },
             head_size: size as u64,
+            attended: product([2, heads, size]),
             window: window.map(|window| window.size),
             ..Kept::default()
         };
@@ -332,7 +335,8 @@ impl Counted<'_> {
         let elements = own.index.map_or(vector, |index| {
             vector.next_multiple_of(INDEX_ALIGNMENT).saturating_add(index.head_size as u64)
         });
-        Kept { elements, head_size: elements, latent: true, ..Kept::default() }
+        let attended = (own.heads as u64).saturating_mul(vector.saturating_add(rank as u64));
+        Kept { elements, head_size: elements, attended, latent: true, ..Kept::default() }
     }
 
     fn recurrent(&self) -> (u64, Kept) {

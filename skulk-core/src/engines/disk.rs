@@ -3,13 +3,18 @@
 
 use std::path::Path;
 
-use crate::error::Result;
+use crate::bytes::ByteSize;
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Node;
+use crate::weights::io_error;
+
+/// Bytes of the smallest file that is measured: of less the time until the drive begins says most.
+const LEAST: u64 = 1 << 20;
 
 impl Node {
     /// Bytes a second at which this machine reads the file at `path` from its drive, whatever the system's cache has of it:
-    /// what weights that stay in their file cost. Reads for about 50 ms, at most 256 MiB of the file, in order from its
-    /// beginning; nothing is kept.
+    /// what weights that stay in their file cost. Reads for about 50 ms, at most 256 MiB, from places all over the
+    /// file, as experts lie; nothing is kept.
     ///
     /// # Errors
     /// [`ErrorKind::FileNotFound`](crate::ErrorKind::FileNotFound) when there is nothing at the path;
@@ -17,8 +22,25 @@ impl Node {
     /// mebibyte, which tells how long a drive takes to begin, and where the system has no way past its cache: all but Linux,
     /// and file systems without drives, as `tmpfs`.
     pub fn measure_disk(path: impl AsRef<Path>) -> Result<f64> {
-        measure(path.as_ref())
+        let path = path.as_ref();
+        // Some file systems refuse to open folders past the cache.
+        is_measured(path, &std::fs::metadata(path).map_err(|e| io_error(e, path, "find"))?)?;
+        measure(path)
     }
+}
+
+/// Whether it is a file that tells how fast its drive is.
+fn is_measured(path: &Path, told: &std::fs::Metadata) -> Result<()> {
+    let found = match (told.is_dir(), told.is_file()) {
+        (true, _) => "a folder".to_owned(),
+        (_, false) => "something else".to_owned(),
+        (_, true) if told.len() < LEAST => ByteSize(told.len()).to_string(),
+        _ => return Ok(()),
+    };
+    let message = format!("expected a regular file of at least {}, found {found}", ByteSize(LEAST));
+    Err(Error::new(ErrorKind::FileIo, message)
+        .with("file", path.display())
+        .with_hint("give the path of the weight file itself"))
 }
 
 #[cfg(target_os = "linux")]
@@ -27,31 +49,16 @@ fn measure(path: &Path) -> Result<f64> {
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
     use std::time::{Duration, Instant};
 
-    use crate::bytes::ByteSize;
-    use crate::error::{Error, ErrorKind};
-    use crate::weights::io_error;
-
     /// What reads past the cache begin and end at, in files and in memory.
     const ALIGNED: usize = 4096;
     /// Bytes that are read at once, as many as drives need to read side by side.
     const AT_ONCE: usize = 4 << 20;
-    const LEAST: u64 = 1 << 20;
-    const MOST: u64 = 256 << 20;
+    /// Reads, and how far apart, as a share of the file: the golden section.
+    const MOST: u32 = 64;
+    const GOLDEN: f64 = 0.618_033_988_749_895;
     const TIME: Duration = Duration::from_millis(50);
 
     let failed = |message: String| Error::new(ErrorKind::FileIo, message).with("file", path.display());
-    let is_measured = |told: &std::fs::Metadata| {
-        let found = match (told.is_dir(), told.is_file()) {
-            (true, _) => "a folder".to_owned(),
-            (_, false) => "something else".to_owned(),
-            (_, true) if told.len() < LEAST => ByteSize(told.len()).to_string(),
-            _ => return Ok(()),
-        };
-        let message = format!("expected a regular file of at least {}, found {found}", ByteSize(LEAST));
-        Err(failed(message).with_hint("give the path of the weight file itself"))
-    };
-    // Some file systems refuse to open folders past the cache.
-    is_measured(&std::fs::metadata(path).map_err(|e| io_error(e, path, "find"))?)?;
     // A pipe is opened without waiting for who writes.
     let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK;
     let mut options = File::options();
@@ -65,43 +72,35 @@ fn measure(path: &Path) -> Result<f64> {
         _ => io_error(e, path, "open"),
     })?;
     let told = file.metadata().map_err(|e| io_error(e, path, "inspect"))?;
-    is_measured(&told)?;
+    is_measured(path, &told)?;
     let mut room = vec![0u8; AT_ONCE + ALIGNED];
     let first = room.as_ptr().align_offset(ALIGNED).min(ALIGNED);
     let buffer = &mut room[first..][..AT_ONCE];
-    let (start, mut read, mut speeds) = (Instant::now(), 0u64, Vec::new());
-    while read < told.len().min(MOST) && start.elapsed() < TIME {
+    let last = told.len().saturating_sub(AT_ONCE as u64);
+    let (start, mut speeds) = (Instant::now(), Vec::new());
+    for turn in 0..MOST {
+        if start.elapsed() >= TIME || turn > 0 && last == 0 {
+            break;
+        }
+        // Wherever it stops, places lie evenly between the file's ends.
+        let place = (f64::from(turn) * GOLDEN).fract() * last as f64;
         let before = Instant::now();
-        match file.read_at(buffer, read) {
-            Ok(n) => {
-                read += n as u64;
-                if n == AT_ONCE {
-                    speeds.push(n as f64 / before.elapsed().as_secs_f64().max(1e-9));
-                }
-                // What follows a part of a block is the end.
-                if !n.is_multiple_of(ALIGNED) || n == 0 {
-                    break;
-                }
-            }
+        match file.read_at(buffer, place as u64 / ALIGNED as u64 * ALIGNED as u64) {
+            Ok(0) => return Err(failed("expected a file with bytes to read, found that it ends".to_owned())),
+            Ok(n) => speeds.push(n as f64 / before.elapsed().as_secs_f64().max(1e-9)),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => {
                 return Err(failed("cannot read the file past the system's cache".to_owned()).with_source(e));
             }
         }
     }
-    if read == 0 {
-        return Err(failed("expected a file with bytes to read, found that it ends at once".to_owned()));
-    }
     speeds.sort_unstable_by(f64::total_cmp);
-    // A file of less than one read says it all together.
-    let all = read as f64 / start.elapsed().as_secs_f64().max(1e-9);
-    Ok(speeds.get((speeds.len().max(1) - 1) / 2).copied().unwrap_or(all))
+    let middle = speeds.get((speeds.len().max(1) - 1) / 2).copied();
+    middle.ok_or_else(|| failed("expected a read that nothing interrupts, found none".to_owned()))
 }
 
 #[cfg(not(target_os = "linux"))]
 fn measure(path: &Path) -> Result<f64> {
-    use crate::error::{Error, ErrorKind};
-
     let message =
         "expected a system that reads files past its cache, found one that this library does not measure on";
     Err(Error::new(ErrorKind::FileIo, message)
@@ -112,7 +111,6 @@ fn measure(path: &Path) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     /// Whatever drive the file is on, there is a speed, or an error that says why not.
     #[test]
@@ -131,13 +129,10 @@ mod tests {
                 }
             }
         }
-        #[cfg(target_os = "linux")]
-        {
-            let error = Node::measure_disk(folder.path()).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::FileIo);
-            assert!(error.message().contains("found a folder"), "{error}");
-            let error = Node::measure_disk(folder.path().join("nothing")).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::FileNotFound);
-        }
+        let error = Node::measure_disk(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileIo);
+        assert!(error.message().contains("found a folder"), "{error}");
+        let error = Node::measure_disk(folder.path().join("nothing")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileNotFound);
     }
 }

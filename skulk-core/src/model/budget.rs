@@ -5,7 +5,8 @@
 //! be needed last are let go (see [`Region::let_go`]). Which one that is follows from one rule:
 //!
 //! 1. Of units that were passed over, the one that was passed over most often goes first: an expert is passed over when
-//!    its layer is computed without it. So among experts the least recently used goes.
+//!    its layer is computed without it. So among experts the least recently used goes. While most of a layer's experts are
+//!    taken, as for prompts, this says nothing of other layers', which will be taken alike.
 //! 2. Of those alike - blocks are never passed over - the one whose layer comes last in the cycle from the current
 //!    layer on goes, beginning with the current layer's own. For blocks that is the best one can do (Belady, 1966):
 //!    as many as fit stay, and the others pass through what is left.
@@ -56,6 +57,8 @@ struct Block {
     n_layers: usize,
     /// Steps that have computed the layer.
     passes: u64,
+    /// The last of these took most of its experts.
+    takes_most: bool,
     units: Vec<Unit>,
     /// Apart from what is looked through to find which unit goes.
     regions: Vec<Vec<Region>>,
@@ -103,7 +106,7 @@ impl Budget {
         regions.iter().flatten().for_each(Region::scattered);
         let bytes = |regions: &Vec<Region>| regions.iter().map(Region::stored_bytes).sum();
         let units = regions.iter().map(|regions| Unit { bytes: bytes(regions), ..Unit::default() }).collect();
-        let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, units, regions });
+        let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, takes_most: false, units, regions });
         let mut state = self.state();
         let units_of = |block: &Block| block.units.iter().map(|unit| unit.bytes).sum::<u64>();
         let all: u64 = state.blocks.iter().flatten().chain(&block).map(units_of).sum();
@@ -186,8 +189,7 @@ impl State {
         if self.in_use.saturating_add(bytes) > most {
             return false;
         }
-        let Some(layer) = self.blocks[at.0].as_ref().map(|block| block.layer) else { return false };
-        self.make_room(most.saturating_sub(bytes), layer);
+        self.make_room(most.saturating_sub(bytes), at.0);
         if let Some((unit, _)) = self.unit(at) {
             unit.in_memory = true;
         }
@@ -199,10 +201,10 @@ impl State {
         true
     }
 
-    /// Lets units that are not in use go until no more than `most` bytes are in memory.
-    fn make_room(&mut self, most: u64, layer: usize) {
+    /// Lets units that are not in use go until no more than `most` bytes are in memory, for a unit of block `current`.
+    fn make_room(&mut self, most: u64, current: usize) {
         while self.in_memory > most {
-            let Some(at) = self.needed_last(layer) else { return };
+            let Some(at) = self.needed_last(current) else { return };
             let Some((unit, _)) = self.unit(at) else { return };
             unit.in_memory = false;
             let bytes = unit.bytes;
@@ -214,23 +216,38 @@ impl State {
         }
     }
 
-    /// The unit that can go and will be needed last, when `layer` is computed.
-    fn needed_last(&self, layer: usize) -> Option<At> {
+    /// The unit that can go and will be needed last, when block `current` is computed.
+    fn needed_last(&self, current: usize) -> Option<At> {
+        let layer = self.blocks.get(current)?.as_ref()?.layer;
+        let takes_most = self.takes_most(current);
         let mut last = None;
         for (i, block) in self.blocks.iter().enumerate() {
             let Some(block) = block else { continue };
             let distance = 1 + block.distance(layer);
+            let says_nothing = takes_most && i != current;
             for (j, unit) in block.units.iter().enumerate() {
                 if !unit.in_memory || unit.in_use {
                     continue;
                 }
-                let key = if unit.is_due { (0, 0) } else { (block.passes - unit.taken, distance) };
+                let passed_over = if says_nothing { 0 } else { block.passes - unit.taken };
+                let key = if unit.is_due { (0, 0) } else { (passed_over, distance) };
                 if last.is_none_or(|(most, _)| key > most) {
                     last = Some((key, (i, j)));
                 }
             }
         }
         last.map(|(_, at)| at)
+    }
+
+    /// Whether the step that computes a block takes most experts of its layer, or took them of the mixture before.
+    fn takes_most(&self, current: usize) -> bool {
+        let Some(Some(own)) = self.blocks.get(current) else { return false };
+        if own.units.len() > 1 {
+            return own.takes_most;
+        }
+        let others = self.blocks.iter().flatten();
+        let mixtures = others.filter(|other| other.model == own.model && other.units.len() > 1);
+        mixtures.max_by_key(|other| other.distance(own.layer)).is_some_and(|last| last.takes_most)
     }
 
     /// Asks for the dense block behind that of `block`, unless the next layer has experts or there is no room.
@@ -291,6 +308,8 @@ impl State {
                 unit.is_due = true;
             }
         }
+        let due = block.units.iter().filter(|unit| unit.is_due).count();
+        block.takes_most = 2 * due > block.units.len();
     }
 
     /// Brings a unit into memory for its use.
@@ -461,6 +480,25 @@ mod tests {
         take(&units[1], &[0]);
         assert_eq!(take(&units[0], &[0, 1, 2]), [3]);
         assert_eq!(numbers(&small)[2], 8, "1 and 2 were kept for this step");
+    }
+
+    /// A prompt takes all experts of all layers, whatever tokens before it took: as many as fit stay for it, but for those
+    /// whose places the others pass through.
+    #[test]
+    fn prompts_find_what_tokens_passed_over() {
+        let (layers_of, fit) = (6, 12);
+        let budget = Arc::new(Budget::new(ByteSize(8 * fit)));
+        let units = layers(&budget, &vec![&[8; 4][..]; layers_of]);
+        let all = [0, 1, 2, 3];
+        units.iter().for_each(|units| drop(take(units, &all)));
+        for token in 0..9 {
+            units.iter().for_each(|units| drop(take(units, &[token % 4])));
+        }
+        let before = numbers(&budget)[2];
+        units.iter().for_each(|units| drop(take(units, &all)));
+        let read = (numbers(&budget)[2] - before) / 8;
+        let missing = 4 * layers_of as u64 - fit;
+        assert!((missing..missing + 4).contains(&read), "{read} of {missing}");
     }
 
     /// What has left takes nothing, and its place is taken again.

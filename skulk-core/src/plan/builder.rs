@@ -9,7 +9,7 @@ use super::overrides::Tensors;
 use super::placement::Placement;
 use super::stage::{ExpertShard, Stage, invalid};
 use super::target::Target;
-use crate::arch::{ArchSpec, MAX_LAYERS};
+use crate::arch::ArchSpec;
 use crate::error::{Error, Result};
 use crate::weights::Checkpoint;
 
@@ -46,6 +46,8 @@ pub(super) struct LayerParts {
 #[must_use]
 pub struct PlacementBuilder {
     parts: Vec<LayerParts>,
+    /// Why there can be no such model.
+    wrong: Option<String>,
     #[cfg(feature = "generate")]
     tensors: Option<Tensors>,
     rest: Option<Rule>,
@@ -106,6 +108,7 @@ impl Placement {
         });
         PlacementBuilder {
             parts: parts.collect(),
+            wrong: inventory.wrong().map(|(_, message)| message),
             #[cfg(feature = "generate")]
             tensors: None,
             rest: None,
@@ -130,6 +133,7 @@ impl PlacementBuilder {
         });
         Ok(Self {
             parts: parts.collect(),
+            wrong: None,
             #[cfg(feature = "generate")]
             tensors: Some(Tensors::new(checkpoint, &arch)),
             rest: None,
@@ -193,9 +197,8 @@ impl PlacementBuilder {
     /// differently, patterns that match nothing, part of a block, or what stays with attention;
     /// [`ErrorKind::InvalidArgument`] for patterns that are no regular expressions, or without a checkpoint.
     pub fn build(&self) -> Result<Placement> {
-        if self.parts.len() > MAX_LAYERS {
-            let message = format!("expected at most {MAX_LAYERS} layers, found more");
-            return Err(invalid(message, "describe a model that there can be"));
+        if let Some(wrong) = &self.wrong {
+            return Err(invalid(wrong.clone(), "describe a model that there is, or name a checkpoint"));
         }
         let owners = self.owners()?;
         let stages = self.stages(&owners)?;

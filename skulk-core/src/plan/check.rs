@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::backend::{is_candles, keeps, may_run};
+use super::backend::{is_candles, keeps, may_run, serves};
 use super::cluster::{Cluster, NodeId};
 use super::direct::seats;
 use super::inventory::Inventory;
@@ -26,8 +26,9 @@ pub(super) const NEW_CLUSTER: &str = "plan for this cluster, or give the one tha
 pub(super) const LISTED: &str =
     "use a backend that the card lists: a checkpoint's own card has the engines that can run it";
 /// The same of candle's.
-pub(super) const CANDLE_RUNS_NOT: &str = "use a backend that the card lists: candle's engines compute with no rows that are padded to whole blocks, as some vindexes have, and with no types that are for processors alone";
-const SPOILED: &str = "the placement was changed since it was planned: plan again";
+pub(super) const CANDLE_RUNS_NOT: &str = "use a backend that the card lists: checkpoints' own cards leave candle's engines out where rows are padded to whole blocks, as in some vindexes, or types of numbers are for processors alone";
+const FREE: &str = "plan for what the node has free now, or free some of its memory";
+const SPOILED: &str = "the placement contradicts itself or its card: plan again";
 
 impl Placement {
     /// Whether every layer and expert of the card's model has its place exactly once, and what each device is
@@ -82,9 +83,6 @@ impl Placement {
                 invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", id)
             })
         };
-        let pending = |id: &NodeId| {
-            Error::new(ErrorKind::PlanPending, "the node has not reported its memory yet").with("node", id)
-        };
         // Devices may reach the same memory, which then holds what all of them are to hold.
         let mut held: BTreeMap<(&NodeId, Option<usize>), (u64, u64)> = BTreeMap::new();
         for budget in &self.budgets {
@@ -93,14 +91,14 @@ impl Placement {
             let device = match devices.iter().find(|device| device.backend == budget.backend) {
                 Some(device) => device,
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
-                None => return Err(no_device(&budget.node, budget.backend.as_deref(), self.kv)),
+                None => return Err(no_device(card, &budget.node, budget.backend.as_deref(), self.kv)),
             };
             let (needed, usable) = held.entry((&budget.node, device.memory)).or_default();
             *needed = needed.saturating_add(budget.bytes.total());
             *usable = device.usable.max(*usable);
             for (needed, usable) in [(budget.bytes.total(), device.usable), (*needed, *usable)] {
                 if needed > usable {
-                    return Err(over(&budget.node, needed, usable));
+                    return Err(over(&budget.node, needed, usable, FREE));
                 }
             }
         }
@@ -116,19 +114,21 @@ impl Placement {
             let usable = usable_memory(find(id)?, Strictness::Safe).ok_or_else(|| pending(id))?;
             let needed = shard_footprint(card, fraction, context_tokens, Strictness::Safe);
             if needed > usable.bytes {
-                return Err(over(id, needed, usable.bytes));
+                return Err(over(id, needed, usable.bytes, FREE));
             }
         }
         Ok(())
     }
 
     fn budgets_hold(&self, card: &ModelCard) -> Result<()> {
-        if self.budgets.is_empty() {
+        if self.budgets.is_empty() && self.weights.is_none() {
             return Ok(());
         }
         for (node, backend) in self.devices() {
-            if !self.budgets.iter().any(|budget| budget.node == *node && budget.backend == *backend) {
-                let message = "expected a budget for each device, found none for one";
+            let own = self.budgets.iter().filter(|budget| budget.node == *node && budget.backend == *backend);
+            let found = own.count();
+            if found != 1 {
+                let message = format!("expected one budget for each device, found {found} for one");
                 return Err(invalid(message, SPOILED).with("node", node));
             }
         }
@@ -137,7 +137,7 @@ impl Placement {
         for budget in &self.budgets {
             let total = budget.bytes.total();
             if total > budget.usable {
-                return Err(over(&budget.node, total, budget.usable));
+                return Err(over(&budget.node, total, budget.usable, SPOILED));
             }
             weights += weights_of(&budget.bytes);
             let Some(Drafter { bytes, .. }) = budget.drafter else { continue };
@@ -153,24 +153,24 @@ impl Placement {
         if self.ffn_budget.is_some() {
             return Ok(());
         }
-        let (expected, least) = self.planned_weights(card);
+        let (expected, least, hint) = self.planned_weights(card);
         if weights < u128::from(least) {
             let found = ByteSize(u64::try_from(weights).unwrap_or(u64::MAX));
             let message = format!("expected budgets for {} of weights, found {found}", ByteSize(expected));
-            return Err(invalid(message, SPOILED));
+            return Err(invalid(message, hint));
         }
         Ok(())
     }
 
     /// Bytes of weights that budgets are for, and the fewest that they may say: what the plan counted for this card, or what
-    /// follows from the card's size.
-    fn planned_weights(&self, card: &ModelCard) -> (u64, u64) {
+    /// follows from the card's size. And what to do where they say less.
+    fn planned_weights(&self, card: &ModelCard) -> (u64, u64, &'static str) {
         let is_same = self.card.as_deref().is_some_and(|own| own.storage_size == card.storage_size);
         if let Some(counted) = self.weights.filter(|_| is_same) {
-            return (counted, counted);
+            return (counted, counted, SPOILED);
         }
         let decoder = card.storage_size.in_bytes.saturating_sub(Inventory::from_card(card).beside());
-        (decoder, scale(decoder, ACCOUNTED))
+        (decoder, scale(decoder, ACCOUNTED), PLAN_AGAIN)
     }
 }
 
@@ -178,9 +178,16 @@ fn weights_of(bytes: &Bytes) -> u128 {
     u128::from(bytes.attention) + u128::from(bytes.feed_forward)
 }
 
-fn over(node: &NodeId, needed: u64, usable: u64) -> Error {
+fn over(node: &NodeId, needed: u64, usable: u64, hint: &'static str) -> Error {
     let message = format!("expected at most {} on the node, found {}", ByteSize(usable), ByteSize(needed));
-    invalid(message, "plan for what the node has free now, or free some of its memory").with("node", node)
+    invalid(message, hint).with("node", node)
+}
+
+/// A node's memory is not known.
+pub(super) fn pending(node: &NodeId) -> Error {
+    Error::new(ErrorKind::PlanPending, "the node has not reported its memory yet")
+        .with("node", node)
+        .with_hint("ask again shortly")
 }
 
 /// A device runs a backend that the card, which lists others of this library's, does not.
@@ -192,11 +199,13 @@ pub(super) fn not_listed(card: &ModelCard, node: &NodeId, backend: &str) -> Erro
 }
 
 /// No device of a node runs a backend.
-pub(super) fn no_device(node: &NodeId, backend: Option<&str>, kv: KvTypes) -> Error {
+pub(super) fn no_device(card: &ModelCard, node: &NodeId, backend: Option<&str>, kv: KvTypes) -> Error {
     let backend = backend.unwrap_or("none");
     let mut message = format!("expected a device with backend {backend} on the node, found none");
     if !keeps(backend, kv) {
         message += &format!(" that keeps keys and values in {kv}");
     }
-    invalid(message, NEW_CLUSTER).with("node", node)
+    let listed = &card.placement.compatible_backends;
+    let hint = if listed.iter().any(|tag| serves(backend, tag)) { NEW_CLUSTER } else { LISTED };
+    invalid(message, hint).with("node", node)
 }

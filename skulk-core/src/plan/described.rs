@@ -22,7 +22,7 @@ pub(super) fn inventory(card: &ModelCard, parameters: &Parameters) -> Inventory 
             expert: share(of.expert, bits.experts),
             copied: false,
             kv_per_token: of.kept.elements.saturating_mul(KV_VALUE_BYTES),
-            attended: 0,
+            attended: of.kept.attended,
             kv_head_dim: of.kept.head_size,
             latent: of.kept.latent,
             window: of.kept.window,
@@ -36,6 +36,7 @@ pub(super) fn inventory(card: &ModelCard, parameters: &Parameters) -> Inventory 
         embedding_everywhere: parameters.input_table > 0,
         input_table: share(parameters.input_table, bits.others),
         tied_embeddings: parameters.tied_embeddings,
+        context: u64::try_from(card.context_length).unwrap_or(0),
         head: share(parameters.head, bits.others),
         vision: share(parameters.other, bits.beside),
         guessed: vec![

@@ -9,7 +9,7 @@ use super::described;
 use super::memory::{HEAD_DIM, KV_VALUE_BYTES};
 use super::named;
 use crate::arch::{ArchSpec, MAX_LAYERS, RowWidths, STATES_HELD, kept_positions};
-use crate::card::{ModelCard, parameters};
+use crate::card::{MOST_EXPERTS, ModelCard, parameters};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::{KvType, KvTypes};
 use crate::weights::{Checkpoint, TensorInfo, open_drafts, stored_bytes};
@@ -114,7 +114,8 @@ pub struct LayerBytes {
     /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
     /// Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each position
-    /// that the row sees. 0: not known, and taken for twice the hidden size.
+    /// that the row sees. 0: it attends to none, or it is not known and taken for
+    /// twice the hidden size.
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub attended: u64,
@@ -218,12 +219,13 @@ impl Inventory {
             let attention = total / ATTENTION_SHARE;
             LayerBytes { attention, ffn: total - attention, kv_per_token, ..LayerBytes::default() }
         };
-        Self { layers: (0..n).map(layer).collect(), ..Self::default() }
+        let context = u64::try_from(card.context_length).unwrap_or(0);
+        Self { layers: (0..n).map(layer).collect(), context, ..Self::default() }
     }
 
     /// A mixture of experts, every layer alike: for models whose checkpoint is not at hand. `attention`,
     /// `shared` and `expert` are bytes of one layer, `experts` how many it has and how many a token takes. What no model can be,
-    /// as more than 4,096 layers, plans and placements by hand refuse.
+    /// [`check`](Self::check), plans and placements by hand refuse.
     pub fn of_experts(
         n_layers: usize,
         attention: u64,
@@ -242,6 +244,37 @@ impl Inventory {
             ..LayerBytes::default()
         };
         Self { layers: vec![layer; n_layers.min(MAX_LAYERS + 1)], ..Self::default() }
+    }
+
+    /// Whether there can be a model of these parts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] naming `n_layers`, `n_experts` or `n_used`.
+    pub fn check(&self) -> Result<()> {
+        match self.wrong() {
+            Some((field, message)) => Err(Error::argument(field, message)
+                .with_hint("describe a model that there is, or count the tensors of its checkpoint")),
+            None => Ok(()),
+        }
+    }
+
+    /// What no model is, and in which field.
+    pub(super) fn wrong(&self) -> Option<(&'static str, String)> {
+        let n_layers = self.layers.len();
+        if !(1..=MAX_LAYERS).contains(&n_layers) {
+            return Some(("n_layers", format!("expected 1 to {MAX_LAYERS} layers, found {n_layers}")));
+        }
+        let experts = self.layers.iter().map(|layer| layer.n_experts.max(1));
+        let experts = experts.fold(0, usize::saturating_add);
+        if experts > MOST_EXPERTS {
+            return Some(("n_experts", format!("expected at most {MOST_EXPERTS} experts, found {experts}")));
+        }
+        let is_odd = |layer: &&LayerBytes| {
+            layer.n_used > layer.n_experts || layer.n_used == 0 && layer.n_experts > 0
+        };
+        let LayerBytes { n_used, n_experts, .. } = self.layers.iter().find(is_odd)?;
+        let least = usize::from(*n_experts > 0);
+        Some(("n_used", format!("expected {least} to {n_experts} experts for a token, found {n_used}")))
     }
 
     /// Counts a checkpoint's tensors; only its headers are read. Of families that this library cannot run, it counts them
@@ -394,6 +427,7 @@ impl Inventory {
             row: self.row,
             step_row: if self.step_row > 0 { self.step_row.saturating_add(joint) } else { 0 },
             vocabulary: self.vocabulary,
+            context: self.context,
             exact: self.mtp_layer.is_some(),
             shares_embedding: true,
             shares_head: true,

@@ -302,7 +302,8 @@ pub(super) fn inventory(checkpoint: &dyn Checkpoint) -> Option<Inventory> {
     );
     let most = of_layers.filter(|n| (1..=MAX_LAYERS).contains(n)).unwrap_or(MAX_LAYERS);
     let mut layers: BTreeMap<usize, Layer> = BTreeMap::new();
-    let mut inventory = Inventory { exact: true, tied_embeddings: true, ..Inventory::default() };
+    let context = declared.number(&["max_position_embeddings"], "context_length").unwrap_or(0);
+    let mut inventory = Inventory { exact: true, tied_embeddings: true, context, ..Inventory::default() };
     let mut unknown = Vec::new();
     let scales: BTreeSet<String> = checkpoint.tensors().iter().flat_map(scales_beside).collect();
     for tensor in checkpoint.tensors() {
@@ -400,12 +401,16 @@ impl Layer {
         let rest = self.routed.saturating_sub(expert.saturating_mul(n_experts as u64));
         let window = declared.window(at);
         let [elements, head_dim] = self.kept(declared, window.is_some());
+        // Of latent vectors values are a part, whose length is not known.
+        let of_a_head = if self.latent > 0 { self.latent } else { head_dim };
+        let attended = declared.heads().unwrap_or(0).saturating_mul(2).saturating_mul(of_a_head);
         LayerBytes {
             ffn: self.bytes.ffn.saturating_add(rest),
             n_experts,
             n_used: if n_experts == 0 { 0 } else { experts.used.unwrap_or(n_experts).min(n_experts) },
             expert,
             kv_per_token: elements.saturating_mul(KV_VALUE_BYTES),
+            attended: if self.has_states { 0 } else { attended },
             kv_head_dim: head_dim,
             latent: self.latent > 0,
             window: window.filter(|_| elements > 0),

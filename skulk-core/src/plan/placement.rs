@@ -77,8 +77,10 @@ impl Placement {
     /// `stages` ranges of as equal length as possible, all on one engine.
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers, and for
+    /// what is no name of an engine, as a backend's tag.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
+        is_name(engine.as_str())?;
         if stages == 0 || stages > n_layers {
             let message =
                 format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}");
@@ -106,16 +108,13 @@ impl Placement {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages.
+    /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for a stage without layers, or no stages, and for
+    /// what is no name of an engine, as a backend's tag.
     pub fn by_counts<E: AsRef<str>>(counts: impl IntoIterator<Item = (E, usize)>) -> Result<Self> {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
             let engine = engine.as_ref();
-            if !can_name_an_engine(engine) {
-                let message = format!("expected the name of an engine, found `{engine}`");
-                return Err(invalid(message, "name an engine as in cpu, wgpu or candle-cuda:1")
-                    .with("field", "placement"));
-            }
+            is_name(engine)?;
             let start = end;
             // Too many for any model: the model will say so.
             end = end.saturating_add(layers);
@@ -232,6 +231,15 @@ impl Placement {
     pub fn report(&self) -> Option<&PlanReport> {
         self.report.as_deref()
     }
+}
+
+/// Whether an engine can have this name.
+fn is_name(engine: &str) -> Result<()> {
+    if can_name_an_engine(engine) {
+        return Ok(());
+    }
+    let message = format!("expected the name of an engine, found `{engine}`");
+    Err(invalid(message, "name an engine as in cpu, wgpu or candle-cuda:1").with("field", "placement"))
 }
 
 impl fmt::Display for Placement {

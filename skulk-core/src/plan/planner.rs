@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::cluster::{Cluster, Link};
-use super::inventory::{Inventory, LayerBytes};
+use super::inventory::Inventory;
 use super::placement::Placement;
 use super::report::{Estimate, PromptEstimate};
 use super::request::{Request, Transport};
 use super::stage::invalid as invalid_placement;
 use super::{direct, ring};
 use crate::arch::MAX_LAYERS;
-use crate::card::{MOST_EXPERTS, ModelCard};
+use crate::card::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv_type::KvTypes;
 use crate::weights::open_checkpoint;
@@ -210,26 +210,10 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
                 .with_hint("leave the option out, or fetch files that have the model's MTP layers"));
         }
     }
-    if let Some(inventory) = &request.draft_model
-        && !(1..=MAX_LAYERS).contains(&inventory.layers.len())
-    {
-        let found = inventory.layers.len();
-        return invalid("draft_model", format!("expected 1 to {MAX_LAYERS} layers, found {found}"));
-    }
     let inventories = [("inventory", &request.inventory), ("draft_model", &request.draft_model)];
     for (field, inventory) in inventories {
-        let Some(inventory) = inventory else { continue };
-        let experts = inventory.layers.iter().map(|layer| layer.n_experts.max(1));
-        let experts = experts.fold(0, usize::saturating_add);
-        if experts > MOST_EXPERTS {
-            return invalid(field, format!("expected at most {MOST_EXPERTS} experts, found {experts}"));
-        }
-        if let Some(layer) = inventory.layers.iter().find(|layer| layer.n_used > layer.n_experts) {
-            let LayerBytes { n_used, n_experts, .. } = layer;
-            return invalid(
-                field,
-                format!("expected at most {n_experts} experts for a token, found {n_used}"),
-            );
+        if let Some((_, message)) = inventory.as_ref().and_then(|inventory| inventory.wrong()) {
+            return invalid(field, message);
         }
     }
     Ok(())
@@ -405,7 +389,10 @@ mod tests {
             Inventory::of_experts(usize::MAX, 1, 1, (4, 2), 1, 1),
             Inventory::of_experts(2, 1, 1, (usize::MAX, 2), 1, 1),
             Inventory::of_experts(2, 1, 1, (4, 5), 1, 1),
+            Inventory::of_experts(2, 1, 1, (4, 0), 1, 1),
         ] {
+            let is_wrong = inventory.check().is_err() || inventory.layers.len() != 2;
+            assert!(is_wrong && Placement::builder(&inventory).engine("cpu").build().is_err() || inventory.layers.len() == 3);
             assert_eq!(field(&card, &fine, &request().inventory(inventory)), "inventory");
         }
         // Numbers that only just are: an answer, whichever.

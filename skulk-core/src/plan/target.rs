@@ -51,8 +51,7 @@ impl fmt::Display for Target {
 
 impl Target {
     pub(super) fn is_named(&self) -> bool {
-        let node = self.node.as_str();
-        can_name_an_engine(self.engine.as_str()) && !node.is_empty() && !node.contains('@')
+        can_name_an_engine(self.engine.as_str()) && !self.node.as_str().is_empty()
     }
 
     /// Whether it is a backend of a node.

@@ -236,8 +236,8 @@ class Node:
         """Bytes a second at which this machine reads the file at `path` from its drive, whatever the system's cache has of
         it: what weights that stay in their file cost, see ``disk_bytes_per_second``. It takes about 50 ms.
 
-        Raises `FileIoError` for what cannot be read, is no regular file or is empty, and where the system has no way past
-        its cache: all but Linux, and file systems without drives.
+        Raises `FileNotFoundError` where there is nothing, `FileIoError` for what cannot be read, is no regular file or has
+        less than a mebibyte, and where the system has no way past its cache: all but Linux, and file systems without drives.
         """
         return _skulk.measure_disk(path)
 

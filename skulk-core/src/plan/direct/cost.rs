@@ -151,10 +151,14 @@ impl Costs<'_> {
         let kept = layer.kv(pass.positions) as f64 * pass.sequences;
         // Scores and values: a product and a sum for each element of a row's queries and results, at each position.
         let seen = layer.window.map_or(pass.positions, |window| window.min(pass.positions));
-        let seen = if layer.kv_per_token > 0 { seen as f64 } else { 0.0 };
-        let attended = if layer.attended > 0 { layer.attended as f64 } else { 2.0 * self.width };
+        let attended = match layer.attended {
+            // Layers with states attend to no positions.
+            0 if layer.kv_per_token == 0 => 0.0,
+            0 => 2.0 * self.width,
+            known => known as f64,
+        };
         let (floats, between) = if seat.reads_ahead { (1.0, 0.0) } else { (FLOATS, BETWEEN) };
-        let scores = |rows: f64| 2.0 * rows * seen * attended / seat.operations;
+        let scores = |rows: f64| 2.0 * rows * seen as f64 * attended / seat.operations;
         let first = if seat.reads_ahead { pass.rows } else { pass.sequences };
         let attending = (kept / seat.rate).max(scores(first)) + floats * scores(pass.rows - first);
         let weights = self.product(seat, layer.attention as f64, pass.rows);

@@ -22,6 +22,14 @@ impl Drafts {
         Some(Self { inventory: inventory.keeping(request.kv) })
     }
 
+    /// Tokens of its context, where the model's has so many: as in loading no more than it was trained for.
+    pub(super) fn tokens(&self, tokens: u64) -> u64 {
+        match self.inventory.context {
+            0 => tokens,
+            most => tokens.min(most),
+        }
+    }
+
     /// Bytes that a draft reads of the output head that it uses, on a device: on processors those of a shortlist.
     pub(super) fn output_head(&self, model: &Inventory, device: &Seat) -> u64 {
         let own = &self.inventory;

@@ -37,7 +37,7 @@ use self::problem::Problem;
 use self::seats::Seat;
 use super::backend::{may_run, serves};
 use super::ceiling::longest;
-use super::check::{NEW_CLUSTER, no_device, not_listed};
+use super::check::{NEW_CLUSTER, no_device, not_listed, pending};
 use super::cluster::NodeId;
 use super::report::{Estimate, PromptEstimate, Rule, RuleReport};
 use super::request::Sharding;
@@ -89,7 +89,7 @@ pub(super) fn price(
     let request = &within_reach(card, request);
     let (mut problem, _) = Problem::new(card, cluster, request, &mut Vec::new())?;
     with_devices_of(&mut problem, cluster, placement);
-    price_of(&problem, placement)
+    price_of(&problem, cluster, placement)
 }
 
 /// Adds devices that a placement uses where plans prefer another one that reaches the same memory.
@@ -99,39 +99,55 @@ fn with_devices_of(problem: &mut Problem<'_>, cluster: &Cluster, placement: &Pla
     for (id, backend) in stages.chain(owners) {
         let known = || problem.seats.iter().filter(|seat| problem.ids[seat.node] == id);
         let Some(at) = known().map(|seat| seat.node).next() else { continue };
-        if known().any(|seat| drives(seat, backend.as_deref())) {
+        if known().any(|seat| seat.backend == *backend) {
             continue;
         }
         let node = cluster.nodes.iter().find(|node| node.id == *id);
         let (card, Request { kv, strictness, .. }) = (problem.card, problem.request);
         let all = node.map(|node| seats::devices(at, node, card, *kv, *strictness)).unwrap_or_default();
-        problem.seats.extend(all.into_iter().find(|seat| drives(seat, backend.as_deref())));
+        problem.seats.extend(all.into_iter().find(|seat| seat.backend == *backend));
     }
 }
 
-/// Whether a device is the one that a placement means, by hand perhaps by less than its tag.
-fn drives(seat: &Seat, backend: Option<&str>) -> bool {
-    match (seat.backend.as_deref(), backend) {
-        (Some(own), Some(asked)) => own == asked || serves(own, asked),
-        (own, asked) => own == asked,
-    }
-}
-
-fn price_of(problem: &Problem<'_>, placement: &Placement) -> Result<(Estimate, PromptEstimate)> {
-    let seat = |node: &NodeId, backend: &Option<String>| {
-        let backend = backend.as_deref();
-        let of_node = |seat: &Seat| problem.ids[seat.node] == node;
-        let found = problem.seats.iter().position(|seat| of_node(seat) && drives(seat, backend));
-        found.ok_or_else(|| match backend {
-            _ if !problem.ids.contains(&node) => {
-                invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", node)
-            }
-            Some(tag) if !may_run(tag, &problem.card.placement.compatible_backends) => {
-                not_listed(problem.card, node, tag)
-            }
-            _ => no_device(node, backend, problem.request.kv),
-        })
+/// The device that a part of a placement is on. By hand it may be named by less than its tag, where that means only one.
+fn seat_of(problem: &Problem<'_>, cluster: &Cluster, id: &NodeId, backend: Option<&str>) -> Result<usize> {
+    let Some(node) = cluster.nodes.iter().find(|node| node.id == *id) else {
+        return Err(invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", id));
     };
+    let own = || (0..problem.seats.len()).filter(|&at| problem.ids[problem.seats[at].node] == id);
+    let tag = |at: usize| problem.seats[at].backend.as_deref();
+    if let Some(exact) = own().find(|&at| tag(at) == backend) {
+        return Ok(exact);
+    }
+    let is_it = |at: &usize| tag(*at).zip(backend).is_some_and(|(own, asked)| serves(own, asked));
+    let found: Vec<usize> = own().filter(is_it).collect();
+    match (&found[..], backend) {
+        ([one], _) => Ok(*one),
+        ([], _) if node.memory.is_none() => Err(pending(id)),
+        ([], Some(tag)) if !may_run(tag, &problem.card.placement.compatible_backends) => {
+            Err(not_listed(problem.card, id, tag))
+        }
+        ([], _) => Err(no_device(problem.card, id, backend, problem.request.kv)),
+        (several, _) => {
+            let tags: Vec<&str> = several.iter().filter_map(|&at| tag(at)).collect();
+            let message = format!(
+                "expected one device, found {}, which {} are: {}",
+                backend.unwrap_or_default(),
+                tags.len(),
+                tags.join(", ")
+            );
+            Err(invalid(message, "name the device itself, as in wgpu-vulkan:0").with("node", id))
+        }
+    }
+}
+
+fn price_of(
+    problem: &Problem<'_>,
+    cluster: &Cluster,
+    placement: &Placement,
+) -> Result<(Estimate, PromptEstimate)> {
+    let seat =
+        |node: &NodeId, backend: &Option<String>| seat_of(problem, cluster, node, backend.as_deref());
     let stages = placement
         .stages()
         .iter()
@@ -148,8 +164,15 @@ fn price_of(problem: &Problem<'_>, placement: &Placement) -> Result<(Estimate, P
     let layers = &problem.inventory.layers;
     let is_there =
         |owner: &Owner| layers.get(owner.layer).is_some_and(|layer| owner.experts.end <= layer.blocks().0);
-    if !owners.iter().all(is_there) || stages.iter().any(|(_, range)| range.end > layers.len()) {
-        let message = "expected blocks and experts that the model has, found others";
+    if let Some(owner) = owners.iter().find(|owner| !is_there(owner)) {
+        let blocks = layers.get(owner.layer).map_or(0, |layer| layer.blocks().0);
+        let message =
+            format!("expected experts within 0..{blocks}, which the model has, found {:?}", owner.experts);
+        let hint = "give the model's own inventory, as a card without facts says nothing of experts";
+        return Err(invalid(message, hint).with("layer", owner.layer));
+    }
+    if let Some((_, range)) = stages.iter().find(|(_, range)| range.end > layers.len()) {
+        let message = format!("expected layers within 0..{}, found {range:?}", layers.len());
         return Err(invalid(message, "give the card of the model that the placement is of"));
     }
     let reads = |seat: &Seat| problem.ids[seat.node] == &placement.stages()[0].node && seat.disk.is_some();

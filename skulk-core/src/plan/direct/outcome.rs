@@ -13,7 +13,7 @@ use super::ways::ways;
 use super::{search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
-use crate::plan::backend::{engine_of, is_candles, may_run};
+use crate::plan::backend::{engine_of, is_candles, keeps, may_run, serves};
 use crate::plan::ceiling;
 use crate::plan::check::{CANDLE_RUNS_NOT, LISTED};
 use crate::plan::cluster::{Cluster, NodeId};
@@ -259,7 +259,7 @@ pub(super) fn placement(
         experts,
         budgets,
         ffn_budget: best.disk.map(|disk| disk.budget),
-        weights: Some(problem.inventory.weights()),
+        weights: Some(problem.inventory.weights()).filter(|weights| *weights > 0),
         context_tokens: Some(problem.request.context_tokens),
         sessions: Some(problem.request.sessions),
         kv: problem.request.kv,
@@ -378,12 +378,17 @@ pub(super) fn refusal(
 
 /// What to do where no node has a backend that the card lists, or none of those that have one takes attention.
 fn eligible_with(problem: &Problem<'_>, cluster: &Cluster) -> &'static str {
-    if !problem.seats.is_empty() {
-        return "give a node with a backend that the card lists the role full";
-    }
-    let tags = cluster.nodes.iter().filter_map(|node| node.backends.as_ref()).flatten();
     let listed = &problem.card.placement.compatible_backends;
-    if tags.into_iter().any(|tag| is_candles(tag) && !may_run(tag, listed)) { CANDLE_RUNS_NOT } else { LISTED }
+    let tags = || cluster.nodes.iter().filter_map(|node| node.backends.as_ref()).flatten();
+    let mut fitting = tags().filter(|tag| listed.iter().any(|card| serves(tag, card))).peekable();
+    if fitting.peek().is_none() {
+        let is_candles = tags().any(|tag| is_candles(tag) && !may_run(tag, listed));
+        return if is_candles { CANDLE_RUNS_NOT } else { LISTED };
+    }
+    match fitting.any(|tag| keeps(tag, problem.request.kv)) {
+        true => "give a node with a backend that the card lists the role full",
+        false => "ask for keys and values in f16, or use nodes with backends that keep them so",
+    }
 }
 
 fn advice(rule: Rule) -> &'static str {

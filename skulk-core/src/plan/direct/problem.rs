@@ -500,7 +500,8 @@ impl<'a> Problem<'a> {
 
     /// The bytes of what drafts on one of these devices, with a copy of the embedding table or without.
     fn drafting(&self, seats: &[usize], copies: bool) -> Option<Bytes> {
-        let Drafts { inventory, .. } = self.drafts.as_ref()?;
+        let drafts = self.drafts.as_ref()?;
+        let inventory = &drafts.inventory;
         let layers = &inventory.layers;
         let sum = |of: &dyn Fn(&LayerBytes) -> u64| layers.iter().map(of).fold(0, u64::saturating_add);
         let mut attention = sum(&|layer| layer.attention);
@@ -519,7 +520,7 @@ impl<'a> Problem<'a> {
         Some(Bytes {
             attention,
             feed_forward,
-            kv_cache: sum(&|layer| self.kept(layer, self.request.context_tokens)),
+            kv_cache: sum(&|layer| self.kept(layer, drafts.tokens(self.request.context_tokens))),
             activations: if is_own { own_rows(inventory, row, rows as u64) } else { foreign_rows(row) },
             headroom: margins
                 .beside(attention.saturating_add(feed_forward))
@@ -538,9 +539,11 @@ impl<'a> Problem<'a> {
     /// Keys and values of so many tokens of each session, of a stage of these layers and what drafts behind it.
     pub(super) fn kept_by(&self, layers: &Range<usize>, tokens: u64) -> u64 {
         let is_last = !layers.is_empty() && layers.end == self.inventory.layers.len();
-        let drafts = self.drafts.iter().filter(|_| is_last).flat_map(|drafts| &drafts.inventory.layers);
-        let layers = self.inventory.layers[layers.clone()].iter().chain(drafts);
-        layers.map(|layer| self.kept(layer, tokens)).fold(0, u64::saturating_add)
+        let own = self.inventory.layers[layers.clone()].iter().map(|layer| self.kept(layer, tokens));
+        let drafts = self.drafts.iter().filter(|_| is_last).flat_map(|drafts| {
+            drafts.inventory.layers.iter().map(|layer| self.kept(layer, drafts.tokens(tokens)))
+        });
+        own.chain(drafts).fold(0, u64::saturating_add)
     }
 
     /// The bytes of a device by kind: its stage's layers, feed-forward blocks of so many bytes, and what drafts.

@@ -514,6 +514,113 @@ fn placements_are_checked_on_the_nodes_there_are() {
     assert!(boasting.check_on(&card, &mesh(vec![poor("a"), poor("b")]), 8192).is_err());
 }
 
+/// What comes from elsewhere may say anything of what devices hold.
+#[test]
+fn budgets_that_say_too_little_are_refused() {
+    let (card, cluster) = (card(20, 40), mesh(vec![gpu_node("a", 12, 64)]));
+    let placement = plan(&card, &cluster, &Request::default());
+    let with = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut json: serde_json::Value = serde_json::from_str(&placement.to_json()).unwrap();
+        let instance = json.as_object_mut().unwrap().values_mut().next().unwrap();
+        change(instance);
+        Placement::from_json(&json.to_string()).unwrap().check(&card)
+    };
+    with(&|_| {}).unwrap();
+    let nothing = |json: &mut serde_json::Value| {
+        for budget in json["budgets"].as_array_mut().unwrap() {
+            budget["bytes"]["attention"] = 0.into();
+            budget["bytes"]["feedForward"] = 0.into();
+        }
+    };
+    let error = with(&nothing).unwrap_err();
+    assert!(error.hint().is_some_and(|hint| hint.contains("contradicts itself")), "{error:?}");
+    let uncounted = with(&|json| {
+        nothing(json);
+        json["weights"] = 0.into();
+    });
+    assert!(uncounted.unwrap_err().message().contains("expected budgets for"));
+    let none = with(&|json| json["budgets"] = serde_json::json!([]));
+    assert!(none.unwrap_err().message().contains("one budget for each device, found 0"));
+    let twice = with(&|json| {
+        let budgets = json["budgets"].as_array_mut().unwrap();
+        budgets.push(budgets[0].clone());
+    });
+    assert!(twice.unwrap_err().message().contains("one budget for each device, found 2"));
+    with(&|json| json["weights"] = u64::MAX.into()).unwrap_err();
+    // Nobody counted: the card's size is what there is to go by.
+    with(&|json| json["weights"] = serde_json::Value::Null).unwrap();
+}
+
+#[test]
+fn prices_say_which_device_is_not_there() {
+    let tags = ["skulk-wgpu-vulkan:1", "skulk-wgpu-vulkan:0", "skulk-cpu"];
+    let device = |tag: &str, rate: f64| gpu(24).backend(tag).bytes_per_second(rate).name(tag);
+    let both = memory_node("a", 64).backends(tags);
+    let both = both.accelerator(device(tags[0], 1e11)).accelerator(device(tags[1], 1e12));
+    let (card, cluster) = (card(8, 32), mesh(vec![both, memory_node("b", 64)]));
+    let on = |node: &str, engine: &str| {
+        let inventory = Inventory::from_card(&card);
+        Placement::builder(&inventory).engine(format!("{engine}@{node}").as_str()).build().unwrap()
+    };
+    let price = |placement: &Placement, cluster: &Cluster, request: &Request| {
+        Planner::price(&card, cluster, request, placement).map(|(token, _)| token.tokens_per_second)
+    };
+    let request = Request::default();
+    let each = ["wgpu-vulkan:1", "wgpu-vulkan:0"].map(|name| price(&on("a", name), &cluster, &request).unwrap());
+    assert!(each[1] > 5.0 * each[0], "{each:?}");
+    price(&on("b", "cpu"), &cluster, &request).unwrap();
+    let one = mesh(vec![gpu_node("a", 24, 64)]);
+    let named = ["wgpu", "wgpu-vulkan:0"].map(|name| price(&on("a", name), &one, &request).unwrap());
+    assert!(named[0] == named[1], "{named:?}");
+    let mut silent = cluster.clone();
+    silent.nodes[1].memory = None;
+    for (placement, cluster, request, words) in [
+        (on("a", "wgpu"), &cluster, &request, "which 2 are: skulk-wgpu-vulkan:1, skulk-wgpu-vulkan:0"),
+        (on("c", "cpu"), &cluster, &request, "nodes of the cluster"),
+        (on("b", "wgpu"), &cluster, &request, "backend skulk-wgpu on the node, found none"),
+        (on("b", "candle-cpu"), &cluster, &request, "(skulk-cpu, skulk-wgpu), found skulk-candle-cpu"),
+        (on("b", "cpu"), &silent, &request, "not reported its memory"),
+    ] {
+        let error = price(&placement, cluster, request).unwrap_err();
+        assert!(error.message().contains(words) && error.hint().is_some(), "{words}: {error:?}");
+    }
+    // Experts of a model of which the card says nothing.
+    let experts = Inventory::of_experts(32, 1 << 20, 0, (8, 2), 1 << 20, 64);
+    let apart = Placement::builder(&experts).engine("cpu@b").experts(0..32, 4..8, "cpu@a").build().unwrap();
+    let error = price(&apart, &cluster, &request).unwrap_err();
+    assert!(error.hint().is_some_and(|hint| hint.contains("inventory")), "{error:?}");
+    price(&apart, &cluster, &request.inventory(experts)).unwrap();
+}
+
+/// Contexts are no longer than the model, its card and what drafts allow, whatever is asked for.
+#[test]
+fn contexts_are_no_longer_than_models_have() {
+    let cluster = mesh(vec![memory_node("a", 64)]);
+    let asked = Request::default().context_tokens(1 << 40);
+    let tokens = |card: &ModelCard, request: &Request| {
+        let placement = plan(card, &cluster, request);
+        assert!(placement.context_limit().is_none_or(|limit| limit >= placement.context_tokens().unwrap()));
+        placement.context_tokens().unwrap()
+    };
+    let mut card = card(8, 32);
+    card.context_length = 4096;
+    assert_eq!(tokens(&card, &asked), 4096);
+    let mut counted = Inventory::from_card(&card);
+    counted.context = 2048;
+    assert_eq!(tokens(&card, &asked.clone().inventory(counted)), 2048);
+    card.placement.max_context_tokens = Some(1000);
+    assert_eq!(tokens(&card, &asked.clone().strictness(Strictness::Force)), 1000);
+    card.placement.max_context_tokens = None;
+    // A draft model that was trained for less keeps less.
+    let kept = |context: u64| {
+        let mut drafts = Inventory::from_card(&self::card(1, 12));
+        drafts.context = context;
+        let placement = plan(&card, &cluster, &asked.clone().draft_model(drafts));
+        placement.drafter().unwrap().bytes.kv_cache
+    };
+    assert_eq!(kept(1024), kept(4096) / 4);
+}
+
 /// Every number that devices and links say of their speed.
 fn quicker(cluster: &Cluster, by: f64) -> Cluster {
     let mut cluster = cluster.clone();

@@ -141,7 +141,7 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     placement.addresses = read.addresses.unwrap_or_default();
     placement.budgets = read.budgets.into_iter().map(Budget::from).collect();
     placement.ffn_budget = read.ffn_budget.filter(|most| *most > 0);
-    placement.weights = read.weights;
+    placement.weights = read.weights.filter(|weights| *weights > 0);
     placement.kv = KvTypes { keys: read.keys.0, values: read.values.0 };
     placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);
     placement.sessions = read.sessions.filter(|sessions| *sessions > 0);
