@@ -84,7 +84,7 @@ fn are_named<'a>(
     field: &'static str,
     targets: impl IntoIterator<Item = &'a Target>,
 ) -> skulk::Result<()> {
-    let is_named = |it: &&Target| is_engine(it.engine.as_str());
+    let is_named = |it: &&Target| is_engine(it.engine.as_str()) && !it.node.as_str().is_empty();
     let Some(target) = targets.into_iter().find(|target| !is_named(target)) else { return Ok(()) };
     let message = format!("expected an engine, or engine@node, found `{target}`");
     Err(Error::new(ErrorKind::PlacementInvalid, message).with("field", field).with_hint(ENGINES))

@@ -123,7 +123,7 @@ options! {
         /// memory than that was planned with.
         kv: KvType => options.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
-        kv_values: KvType => options.kv.get_or_insert_default().values = kv_values,
+        kv_values: KvType => options.kv_values = Some(kv_values),
         /// Sessions that generate at the same time, in steps together: by default as many as a placement was planned for,
         /// else 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read
         /// do not count.
@@ -370,7 +370,7 @@ options! {
         from_disk: bool => plan.request.from_disk = from_disk,
         /// Owners that each expert gets beside its first, where there is room; 0 by default.
         replicas: usize => plan.request.replicas = replicas,
-        /// What each part of the model weighs; by default the card's size is divided.
+        /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
         inventory: Inventory => plan.request.inventory = Some(Arc::new(inventory)),
         /// The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads it.
         /// Only for `direct`.

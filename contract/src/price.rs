@@ -50,7 +50,8 @@ impl PriceRequest {
 options! {
     /// Options of a price.
     PriceOptions of (asked: PriceRequest) {
-        /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default.
+        /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default, and no more than the
+        /// model was trained for and its card allows.
         context_tokens: u64 => asked.0.context_tokens = context_tokens,
         /// Tokens of the prompt that is priced; 512 by default.
         prompt_tokens: u64 => asked.0.prompt_tokens = prompt_tokens,

@@ -95,6 +95,33 @@ fn what_is_planned_is_sound() {
     assert!(planned > 35, "{planned}");
 }
 
+/// A plan of a smaller model says less than this one takes.
+#[test]
+fn plans_of_other_models_are_not_loaded() {
+    let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let plan = |name: &str, request: &Request| Planner::plan_checkpoint(path(name), &cluster, request).unwrap();
+    let request = Request::default().context_tokens(16);
+    let small = plan("stories260K", &request);
+    let card = ModelCard::from_checkpoint(path("llama")).unwrap();
+    // Its layers, but a tenth of its weights.
+    let mut inventory = Inventory::from_checkpoint(&*open_checkpoint(path("llama")).unwrap()).unwrap();
+    for layer in &mut inventory.layers {
+        (layer.attention, layer.ffn) = (layer.attention / 100, layer.ffn / 100);
+    }
+    (inventory.embedding, inventory.head) = (inventory.embedding / 100, inventory.head / 100);
+    (inventory.step_row, inventory.vocabulary) = (64, 1);
+    let described = plan("llama", &request.clone().inventory(inventory.clone()));
+    assert_eq!(described.report().unwrap().weights, inventory.weights());
+    let checkpoint = open_checkpoint(path("llama")).unwrap();
+    let error = Model::load(&*checkpoint, &described, &options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{error:?}");
+    assert!(error.message().contains("that the placement plans"), "{error:?}");
+    Model::load(&*checkpoint, &plan("llama", &request), &options()).unwrap();
+    let error = Planner::price(&card, &cluster, &request, &small).unwrap_err();
+    assert!(error.message().contains("expected a placement of"), "{error:?}");
+}
+
 /// Candle's engines do not compute with rows that are padded to whole blocks: plans, checks and prices say so.
 #[test]
 fn what_an_engine_cannot_run_is_refused_with_the_reason() {
@@ -444,6 +471,8 @@ fn keys_and_values_are_kept_as_planned() {
         assert_eq!(found, kept, "{kv}");
         assert_eq!(loaded(&placement, options().kv(kv)).unwrap(), found);
         assert!(loaded(&placement, options().kv(KvType::Q4_0)).unwrap() < found);
+        // Values alone, keys as planned.
+        assert!(loaded(&placement, options().kv_values(KvType::Q4_0)).unwrap() <= found);
         let error = loaded(&placement, options().kv(KvType::F32)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.context().contains(&("field", "kv".to_owned())), "{error}");

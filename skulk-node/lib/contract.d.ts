@@ -450,7 +450,7 @@ export interface Node {
    * and experts, never attention.
    */
   role?: "full" | "management" | "ffn_only";
-  /** Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`. */
+  /** Tags of the backends it has, as in `mlx` or `skulk-cpu`. */
   backends?: string[] | null;
   /** Its main memory. */
   memory?: NodeMemory | null;
@@ -544,7 +544,7 @@ export interface LayerBytes {
   kvPerToken?: number;
   /**
    * Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
-   * position that the row sees. 0: not known, and taken for twice the hidden size.
+   * position that the row sees. 0: it attends to none, or it is not known and taken for twice the hidden size.
    */
   attended?: number;
   /** Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32. */
@@ -1961,7 +1961,9 @@ export interface PlanOptions {
   fromDisk?: boolean | null;
   /** Owners that each expert gets beside its first, where there is room; 0 by default. */
   replicas?: number | null;
-  /** What each part of the model weighs; by default the card's size is divided. */
+  /**
+   * What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
+   */
   inventory?: Inventory | null;
   /**
    * The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads it.
@@ -1983,7 +1985,10 @@ export interface PlanOptions {
 
 /** Options of a price. */
 export interface PriceOptions {
-  /** Tokens of each session's context, in the middle of which a token is priced; 8192 by default. */
+  /**
+   * Tokens of each session's context, in the middle of which a token is priced; 8192 by default, and no more than the
+   * model was trained for and its card allows.
+   */
   contextTokens?: number | null;
   /** Tokens of the prompt that is priced; 512 by default. */
   promptTokens?: number | null;

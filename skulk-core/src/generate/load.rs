@@ -22,7 +22,7 @@ use crate::engines::by_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::LoadOptions;
 use crate::grammar::Grammars;
-use crate::plan::{ExpertShard, NodeId, Part, Placement, Stage};
+use crate::plan::{ExpertShard, Inventory, NodeId, Part, Placement, Stage};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Checkpoint, open_checkpoint};
 
@@ -84,6 +84,7 @@ fn assemble(
     if options.ffn_on_cpu {
         services::leave_to_cpu(&mut placement, &arch, options)?;
     }
+    is_planned(&placement, checkpoint)?;
     let context = context(&arch, &placement, options)?;
     let kv = kv_types(&placement, options)?;
     let prefill_chunk = options.prefill_chunk.min(context);
@@ -313,7 +314,14 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
 fn kv_types(placement: &Placement, options: &LoadOptions) -> Result<KvTypes> {
     let planned = placement.kv();
     let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
-    match options.kv {
+    let asked = match (options.kv, options.kv_values) {
+        (None, None) => None,
+        (kv, values) => {
+            let kv = kv.unwrap_or(planned);
+            Some(KvTypes { values: values.unwrap_or(kv.values), ..kv })
+        }
+    };
+    match asked {
         Some(asked) if placement.context_tokens().is_some() && bytes(asked) > bytes(planned) => {
             let message = format!(
                 "expected keys and values that take no more than {planned}, which the placement was planned with, found {asked}"
@@ -351,6 +359,25 @@ fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a plan is one of a model of this size: weights alone take no more than all that it says.
+fn is_planned(placement: &Placement, checkpoint: &dyn Checkpoint) -> Result<()> {
+    let budgets = placement.budgets();
+    if budgets.is_empty() || placement.ffn_budget().is_some() {
+        return Ok(());
+    }
+    let planned = budgets.iter().map(|budget| budget.bytes.total()).fold(0, u64::saturating_add);
+    // What a slice lacks, others serve, or loading misses.
+    let found = Inventory::from_checkpoint(checkpoint).map_or(0, |counted| counted.weights());
+    if found <= planned {
+        return Ok(());
+    }
+    let (planned, found) = (ByteSize(planned), ByteSize(found));
+    let message = format!("expected weights within the {planned} that the placement plans, found {found}");
+    Err(Error::new(ErrorKind::PlacementInvalid, message)
+        .with("file", checkpoint.path().display())
+        .with_hint("plan for this checkpoint, or load the one that was planned for"))
 }
 
 /// The options with the placement's budget for feed-forward weights, unless they ask for a smaller one.

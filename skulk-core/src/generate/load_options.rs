@@ -8,7 +8,7 @@ use crate::arch::CHUNK;
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
 use crate::card::ModelCard;
-use crate::engine::{Engine, EngineId, FfnService, KvTypes, Progress};
+use crate::engine::{Engine, EngineId, FfnService, KvType, KvTypes, Progress};
 use crate::engines::EngineOptions;
 use crate::macros::{closed_set, setters};
 use crate::plan::{NodeId, Placement};
@@ -85,6 +85,8 @@ pub struct LoadOptions {
     /// How keys and values are kept, in no more memory than a placement was planned with; `None`: as the
     /// [placement](Placement::kv) says, in half precision without a plan.
     pub kv: Option<KvTypes>,
+    /// How values are kept, where that is otherwise than `kv` or the placement says.
+    pub kv_values: Option<KvType>,
     /// Sessions that generate at the same time, in steps together, no more than a placement was planned for; others wait for
     /// their turn. Those whose reader does not read do not count. `None`: as many as the [plan](Placement::sessions) is
     /// for, without a plan [`DEFAULT_SESSIONS`](Self::DEFAULT_SESSIONS).
@@ -136,6 +138,7 @@ impl Default for LoadOptions {
             context: None,
             prefill_chunk: CHUNK,
             kv: None,
+            kv_values: None,
             sessions: None,
             kv_memory: None,
             when_full: WhenFull::default(),
@@ -168,6 +171,8 @@ setters!(LoadOptions {
     prefill_chunk: usize;
     /// Keeps keys and values like this.
     kv: impl Into<KvTypes> => Some(kv.into());
+    /// Keeps values like this, whatever keys are kept like.
+    kv_values: KvType => Some(kv_values);
     /// Lets so many sessions generate at the same time.
     sessions: usize => Some(sessions);
     /// Gives keys and values no more than this.

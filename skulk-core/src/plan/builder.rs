@@ -339,7 +339,7 @@ impl PlacementBuilder {
                     let message =
                         format!("expected a checkpoint, whose tensors `{pattern}` could match, found none");
                     return Err(Error::argument("override_tensors", message).with_hint(
-                        "begin with PlacementBuilder::from_checkpoint, or name layers and experts by ranges",
+                        "give the checkpoint itself, whose tensors have names, or name layers and experts by ranges",
                     ));
                 };
                 for (layer, expert) in tensors.matched(pattern)? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::backend::{is_candles, keeps, may_run, serves};
-use super::cluster::{Cluster, NodeId};
+use super::cluster::{Cluster, NodeId, Role};
 use super::direct::seats;
 use super::inventory::Inventory;
 use super::memory::{scale, shard_footprint, usable_memory};
@@ -64,6 +64,12 @@ impl Placement {
         self.budgets_hold(card)
     }
 
+    /// Nodes of all parts, and whether these have attention.
+    fn parts(&self) -> impl Iterator<Item = (&NodeId, bool)> {
+        let stages = self.stages.iter().map(|stage| (&stage.node, true));
+        stages.chain(self.experts.iter().map(|shard| (&shard.node, false)))
+    }
+
     /// Nodes and backends of all parts.
     fn devices(&self) -> impl Iterator<Item = (&NodeId, &Option<String>)> {
         let stages = self.stages.iter().map(|stage| (&stage.node, &stage.backend));
@@ -72,7 +78,7 @@ impl Placement {
 
     /// [`check`](Self::check), and whether each part fits into what its node has now, with the margins of
     /// [`Strictness::Safe`]: what the budgets say that a device is to hold, and without budgets what the
-    /// reference estimates for a node's share of the card's size.
+    /// reference estimates for a node's share of the card's size with a context of `context_tokens`.
     ///
     /// # Errors
     /// [`ErrorKind::PlacementInvalid`]; [`ErrorKind::PlanPending`] where a node has not reported its memory.
@@ -83,6 +89,16 @@ impl Placement {
                 invalid("expected nodes of the cluster, found another", NEW_CLUSTER).with("node", id)
             })
         };
+        for (id, has_attention) in self.parts() {
+            match find(id)?.role {
+                Role::Full => {}
+                Role::FfnOnly if !has_attention => {}
+                role => {
+                    let message = format!("expected a node in another role for this part, found one in {role}");
+                    return Err(invalid(message, NEW_CLUSTER).with("node", id));
+                }
+            }
+        }
         // Devices may reach the same memory, which then holds what all of them are to hold.
         let mut held: BTreeMap<(&NodeId, Option<usize>), (u64, u64)> = BTreeMap::new();
         for budget in &self.budgets {

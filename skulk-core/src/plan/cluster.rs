@@ -231,7 +231,7 @@ pub struct Node {
     /// What it does.
     #[serde(default)]
     pub role: Role,
-    /// Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`.
+    /// Tags of the backends it has, as in `mlx` or `skulk-cpu`.
     #[serde(default)]
     pub backends: Option<BTreeSet<String>>,
     /// Its main memory.

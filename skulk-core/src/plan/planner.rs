@@ -53,8 +53,8 @@ impl Planner {
         }
     }
 
-    /// Places the checkpoint at a path: card and inventory are what it says about itself, of which only headers
-    /// are read.
+    /// Places the checkpoint at a path: its card, and its inventory unless the request has one, are what it says about
+    /// itself, of which only headers are read.
     ///
     #[cfg_attr(feature = "generate", doc = "```")]
     #[cfg_attr(not(feature = "generate"), doc = "```ignore")]
@@ -74,6 +74,9 @@ impl Planner {
     ) -> Result<Placement> {
         let path = path.as_ref();
         let card = ModelCard::from_checkpoint(path)?;
+        if request.inventory.is_some() {
+            return Self::plan(&card, cluster, request);
+        }
         let inventory = Inventory::from_checkpoint(&*open_checkpoint(path)?)?;
         Self::plan(&card, cluster, &request.clone().inventory(inventory))
     }
@@ -99,8 +102,8 @@ impl Planner {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::PlacementInvalid`] where a device of the placement is not in the cluster, or not reached from its
-    /// coordinator; [`ErrorKind::InvalidArgument`] as [`plan`](Self::plan), and for transports of MLX.
+    /// [`ErrorKind::PlacementInvalid`] for a placement of another model, and where a device of it is not in the cluster, or not
+    /// reached from its coordinator; [`ErrorKind::PlanPending`] where a node has not reported its memory; [`ErrorKind::InvalidArgument`] as [`plan`](Self::plan), and for transports of MLX.
     pub fn price(
         card: &ModelCard,
         cluster: &Cluster,
@@ -111,6 +114,12 @@ impl Planner {
         if request.transport != Transport::Direct {
             let message = format!("expected the transport direct, found {}", request.transport);
             return Err(Error::argument("transport", message).with_hint("only that one is estimated"));
+        }
+        if let Some(own) = placement.card().filter(|own| own.model_id != card.model_id) {
+            return Err(invalid_placement(
+                format!("expected a placement of {}, found one of {}", card.model_id, own.model_id),
+                "give the card of the model that the placement is of",
+            ));
         }
         if placement.n_layers() != card.n_layers {
             let found = placement.n_layers();
@@ -172,6 +181,21 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     }
     if request.transport == Transport::Direct && request.context_tokens == 0 {
         return invalid("context_tokens", "expected at least 1 token, found 0".to_owned());
+    }
+    let others = |field: &'static str, message: String, hint: &'static str| {
+        Err(Error::argument(field, message).with_hint(hint))
+    };
+    if let (Transport::MlxRing | Transport::MlxJaccl, Some(node)) = (request.transport, &request.coordinator) {
+        let message = format!("expected no coordinator with transports of MLX, found `{node}`");
+        return others("coordinator", message, "leave the option out, or plan for the transport direct");
+    }
+    if request.transport != Transport::Direct && request.replicas > 0 {
+        let message = format!("expected 0 with transports of MLX, found {}", request.replicas);
+        return others("replicas", message, "leave the option out, or plan for the transport direct");
+    }
+    if let (Transport::Direct, Some(rings)) = (request.transport, &request.rings) {
+        let message = format!("expected no rings with the transport direct, found {}", rings.len());
+        return others("rings", message, "leave the option out, or plan for a transport of MLX");
     }
     if request.sessions == 0 {
         return invalid("sessions", "expected at least 1 session, found 0".to_owned());
@@ -381,6 +405,13 @@ mod tests {
         }
         assert_eq!(field(&card, &Cluster::mesh(vec![node("")], LinkSpeed::DEFAULT), &request()), "nodes");
         assert_eq!(field(&card, &fine, &request().context_tokens(0)), "context_tokens");
+        for (asked, name) in [
+            (ring.clone().coordinator("a"), "coordinator"),
+            (ring.clone().replicas(1), "replicas"),
+            (Request { rings: Some(Vec::new()), ..request() }, "rings"),
+        ] {
+            assert_eq!(field(&card, &fine, &asked), name);
+        }
         let gpu = || Accelerator { backend: Some("skulk-wgpu".into()), ..Accelerator::default() };
         let twins = node("a").accelerator(gpu()).accelerator(gpu());
         assert_eq!(field(&card, &Cluster::new(vec![twins], Vec::new()), &request()), "accelerators");

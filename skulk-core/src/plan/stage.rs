@@ -18,7 +18,7 @@ use crate::ids::EngineId;
 pub struct Stage {
     /// The node that runs it.
     pub node: NodeId,
-    /// The backend that runs it there, as in `mlx-metal` or `skulk-cpu`; `None`: the node chooses.
+    /// The backend that runs it there, as in `mlx` or `skulk-cpu`; `None`: the node chooses.
     pub backend: Option<String>,
     /// The layers, by index within the model.
     pub layers: Range<usize>,

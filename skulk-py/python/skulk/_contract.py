@@ -1036,7 +1036,7 @@ class Node(_methods.Node):
     """What it does. ``full``: Any part of a model; ``management``: None: it only coordinates; ``ffn_only``:
     Feed-forward blocks and experts, never attention."""
     backends: set[str] | None = None
-    """Tags of the backends it has, as in ``mlx-metal`` or ``skulk-cpu``."""
+    """Tags of the backends it has, as in ``mlx`` or ``skulk-cpu``."""
     memory: NodeMemory | None = None
     """Its main memory."""
     bytes_per_second: float | None = None
@@ -1249,7 +1249,7 @@ class LayerBytes:
     """Keys and values of one token, in half precision."""
     attended: int = 0
     """Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
-    position that the row sees. 0: not known, and taken for twice the hidden size."""
+    position that the row sees. 0: it attends to none, or it is not known and taken for twice the hidden size."""
     kv_head_dim: int = 0
     """Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32."""
     latent: bool = False

@@ -281,7 +281,7 @@ class Cluster:
     def to_json(self) -> str:
         """The cluster as JSON on one line, in camelCase.
 
-        Raises `InvalidArgumentError` for values that a cluster cannot have.
+        Raises `InvalidArgumentError` for values of other types; whether they can be is checked in plans.
         """
         return call("clusterToJson", str, cluster=self)
 

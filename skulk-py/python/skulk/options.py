@@ -414,7 +414,8 @@ class PlanOptions(TypedDict, total=False):
     - ``from_disk``: Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and
       be read when they are needed. Only for ``direct``.
     - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
-    - ``inventory``: What each part of the model weighs; by default the card's size is divided.
+    - ``inventory``: What each part of the model weighs; by default a checkpoint's tensors are counted, and a
+      card's size is divided.
     - ``mtp``: The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the
       model loads it. Only for ``direct``.
     - ``draft_model``: What drafts instead: the inventory of a ``draft_model`` of loading. Only for ``direct``.
@@ -450,7 +451,7 @@ class PriceOptions(TypedDict, total=False):
     """Options of a price.
 
     - ``context_tokens``: Tokens of each session's context, in the middle of which a token is priced; 8192 by
-      default.
+      default, and no more than the model was trained for and its card allows.
     - ``prompt_tokens``: Tokens of the prompt that is priced; 512 by default.
     - ``sessions``: Sessions that generate at once; 1 by default.
     - ``kv``: How keys and values are kept; ``f16`` by default.

@@ -754,7 +754,7 @@ public struct Node: Codable, Sendable, Hashable {
     /// What it does. `full`: Any part of a model; `management`: None: it only coordinates; `ffn_only`: Feed-forward
     /// blocks and experts, never attention.
     public var role: Role
-    /// Tags of the backends it has, as in `mlx-metal` or `skulk-cpu`.
+    /// Tags of the backends it has, as in `mlx` or `skulk-cpu`.
     public var backends: Set<String>?
     /// Its main memory.
     public var memory: NodeMemory?
@@ -965,7 +965,7 @@ public struct LayerBytes: Codable, Sendable, Hashable {
     /// Keys and values of one token, in half precision.
     public var kvPerToken: Int
     /// Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each
-    /// position that the row sees. 0: not known, and taken for twice the hidden size.
+    /// position that the row sees. 0: it attends to none, or it is not known and taken for twice the hidden size.
     public var attended: Int
     /// Elements of a head of keys, and of values; 0: not known, and taken for a multiple of 32.
     public var kvHeadDim: Int
@@ -3432,7 +3432,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var fromDisk: Bool?
     /// Owners that each expert gets beside its first, where there is room; 0 by default.
     public var replicas: Int?
-    /// What each part of the model weighs; by default the card's size is divided.
+    /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
     public var inventory: Inventory?
     /// The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads
     /// it. Only for `direct`.
@@ -3495,7 +3495,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
 
 /// Options of a price.
 public struct PriceOptions: Codable, Sendable, Hashable {
-    /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default.
+    /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default, and no more than
+    /// the model was trained for and its card allows.
     public var contextTokens: Int?
     /// Tokens of the prompt that is priced; 512 by default.
     public var promptTokens: Int?

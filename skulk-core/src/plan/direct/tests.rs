@@ -505,6 +505,12 @@ fn placements_are_checked_on_the_nodes_there_are() {
     assert_eq!(kind(&mesh(vec![memory_node("c", 64)])), ErrorKind::PlacementInvalid);
     let silent = |id: &str| Node::new(id).backends(["skulk-cpu"]);
     assert_eq!(kind(&mesh(vec![silent("a"), silent("b")])), ErrorKind::PlanPending);
+    // Nodes that do something else.
+    for role in [Role::FfnOnly, Role::Management] {
+        let mut other = cluster(64);
+        other.nodes.iter_mut().for_each(|node| node.role = role);
+        assert_eq!(kind(&other), ErrorKind::PlacementInvalid);
+    }
     // Budgets that say more than there is.
     let text = placement.to_json();
     let usable = format!("\"usable\":{}", placement.budgets()[0].usable);

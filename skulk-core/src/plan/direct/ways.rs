@@ -2,11 +2,12 @@
 
 use super::problem::Problem;
 use super::seats::Seat;
-use super::{fits, search, search_sets};
+use super::{fits, search_sets};
 use crate::bytes::ByteSize;
 use crate::card::{CardLibrary, ModelCard};
 use crate::kv_type::KvType;
 use crate::plan::cluster::{Cluster, Link, LinkSpeed, Node, NodeId};
+use crate::plan::memory;
 use crate::plan::report::NodeReport;
 use crate::plan::request::Request;
 use crate::plan::strictness::Strictness;
@@ -15,6 +16,8 @@ use crate::plan::strictness::Strictness;
 const LEAST_TOKENS: u64 = 256;
 /// Devices of which a proposal says how much more they need.
 const LISTED: usize = 4;
+/// How many times what is missing is added to a machine, of whose memory plans take a share.
+const SHARES: [f64; 6] = [1.0, 1.0 / 0.9, 1.0 / 0.75, 1.5, 2.0, 3.0];
 /// Main memory that machines have, in GiB.
 const MACHINES: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
@@ -122,31 +125,46 @@ impl Refused<'_> {
 
     fn with_more_memory(&self) -> Option<String> {
         let over: Vec<&NodeReport> = self.closest.iter().filter(|node| node.over() > 0).collect();
-        let Problem { card, request, .. } = self.problem;
-        let (mut richer, _) = Problem::new(card, self.cluster, request, &mut Vec::new()).ok()?;
+        let Problem { card, request, inventory, .. } = self.problem;
         // Margins are rounded up for each layer and expert, in all only once.
-        let experts = richer.inventory.layers.iter().map(|layer| layer.blocks().0).sum::<usize>();
-        let rounding = (experts + richer.inventory.layers.len()) as u64;
-        for device in &over {
-            let ids = &richer.ids;
-            let is_it = |seat: &&mut Seat| *ids[seat.node] == device.node && seat.backend == device.backend;
-            if let Some(seat) = richer.seats.iter_mut().find(is_it) {
-                seat.usable = device.bytes.total().saturating_add(rounding);
-            }
-        }
-        if over.is_empty() || search(&richer, 1.0, usize::MAX).best.is_none() {
-            return None;
-        }
-        let listed: Vec<String> = over
-            .iter()
-            .take(LISTED)
-            .map(|node| format!("{} on `{}`", ByteSize(node.over()), node.node))
-            .collect();
+        let experts = inventory.layers.iter().map(|layer| layer.blocks().0).sum::<usize>();
+        let rounding = (experts + inventory.layers.len()) as u64;
+        // Of memory plans take a share, which follows from the machine.
+        let more = |by: f64| -> Vec<u64> {
+            over.iter().map(|node| rounded_up(memory::scale(node.over() + rounding, by))).collect()
+        };
+        let added = SHARES.iter().map(|by| more(*by)).find(|added| {
+            let mut richer = self.cluster.clone();
+            over.iter().zip(added).for_each(|(device, added)| self.add_memory(&mut richer, device, *added));
+            fits(card, &richer, request)
+        });
+        let added = added.filter(|added| !added.is_empty())?;
+        let listed = over.iter().zip(&added).take(LISTED);
+        let listed: Vec<String> =
+            listed.map(|(node, added)| format!("{} on `{}`", ByteSize(*added), node.node)).collect();
         let more = match over.len().saturating_sub(LISTED) {
             0 => String::new(),
             others => format!(" and on {others} others"),
         };
         Some(format!("more memory: {}{more}", listed.join(", ")))
+    }
+
+    /// More memory for a device: its own, or main memory.
+    fn add_memory(&self, cluster: &mut Cluster, device: &NodeReport, bytes: u64) {
+        let problem = self.problem;
+        let is_it = |seat: &&Seat| *problem.ids[seat.node] == device.node && seat.backend == device.backend;
+        let place = problem.seats.iter().find(is_it).and_then(|seat| seat.memory);
+        let Some(node) = cluster.nodes.iter_mut().find(|node| node.id == device.node) else { return };
+        let more = |old: u64| old.saturating_add(bytes);
+        match place.and_then(|place| node.accelerators.get_mut(place)) {
+            Some(own) => own.vram_total_bytes = own.vram_total_bytes.map(more),
+            None => {
+                if let Some(memory) = &mut node.memory {
+                    (memory.ram_total, memory.ram_available) =
+                        (more(memory.ram_total), more(memory.ram_available));
+                }
+            }
+        }
     }
 
     /// It has nothing else in its memory, runs engine `cpu` where others run this library's engines, and is linked with all.
@@ -177,6 +195,13 @@ impl Refused<'_> {
     }
 }
 
+/// The same number of bytes or somewhat more, which messages show without rounding it down.
+fn rounded_up(bytes: u64) -> u64 {
+    let unit = 1u64 << (bytes.max(1).ilog2() / 10 * 10);
+    let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
+    u64::try_from((tenths * u128::from(unit)).div_ceil(10)).unwrap_or(u64::MAX)
+}
+
 /// The first of these that fits, where whatever stands behind one that fits does, too.
 fn first<T>(ways: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     let (mut from, mut to) = (0, ways.len().checked_sub(1)?);
@@ -194,7 +219,7 @@ fn first<T>(ways: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
 mod tests {
     use super::*;
     use crate::kv_type::KvTypes;
-    use crate::plan::{PlanReport, Planner};
+    use crate::plan::{Accelerator, PlanReport, Planner, Vendor};
 
     const GIB: u64 = 1 << 30;
 
@@ -301,6 +326,44 @@ mod tests {
         let huge = self::card(4000, 40, "skulk-cpu");
         let ways = would_fit(&huge, &mesh(nodes), &Request::default());
         assert!(!ways.iter().any(|way| way.contains("one more node")), "{ways:?}");
+    }
+
+    /// As many bytes as are proposed, as they are written, are enough for the machine to have more of.
+    #[test]
+    fn more_memory_that_is_proposed_is_enough() {
+        let gpu = |gib: u64| {
+            let device = Accelerator::new(Vendor::Nvidia).name("GPU").backend("skulk-wgpu-vulkan:0");
+            device.vram_total_bytes(gib * GIB).vram_used_bytes(0)
+        };
+        let with_gpu = |gib: u64| {
+            let tags = ["skulk-wgpu-vulkan:0"];
+            Node::new("a").backends(tags).memory(8 * GIB, 16 * GIB).accelerator(gpu(gib))
+        };
+        let mut proposed = 0;
+        for (backend, node) in [
+            ("skulk-cpu", Node::new("a").backends(["skulk-cpu"]).memory(120 * GIB, 128 * GIB)),
+            ("skulk-cpu", Node::new("a").backends(["skulk-cpu"]).memory(100 * GIB, 128 * GIB)),
+            ("skulk-cpu", Node::new("a").backends(["skulk-cpu"]).memory(10 * GIB, 128 * GIB)),
+            ("skulk-wgpu", with_gpu(80)),
+        ] {
+            let card = card(131, 80, backend);
+            let ways = would_fit(&card, &mesh(vec![node.clone()]), &Request::default());
+            let Some(way) = ways.iter().find_map(|way| way.strip_prefix("more memory: ")) else { continue };
+            let (number, rest) = way.split_once(' ').unwrap();
+            assert!(rest.starts_with("GiB on `a`"), "{way}");
+            let bytes = (number.parse::<f64>().unwrap() * GIB as f64) as u64 + 1;
+            let mut richer = node.clone();
+            match richer.accelerators.first_mut() {
+                Some(gpu) => gpu.vram_total_bytes = gpu.vram_total_bytes.map(|old| old + bytes),
+                None => {
+                    let memory = richer.memory.unwrap();
+                    richer = richer.memory(memory.ram_available + bytes, memory.ram_total + bytes);
+                }
+            }
+            Planner::plan(&card, &mesh(vec![richer]), &Request::default()).unwrap();
+            proposed += 1;
+        }
+        assert_eq!(proposed, 4);
     }
 
     #[test]
