@@ -123,7 +123,10 @@ options! {
         /// memory than that was planned with.
         kv: KvType => options.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
-        kv_values: KvType => options.kv_values = Some(kv_values),
+        kv_values: KvType => match &mut options.kv {
+            Some(kv) => kv.values = kv_values,
+            None => options.kv_values = Some(kv_values),
+        },
         /// Sessions that generate at the same time, in steps together: by default as many as a placement was planned for,
         /// else 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read
         /// do not count.

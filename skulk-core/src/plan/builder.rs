@@ -108,7 +108,8 @@ impl Placement {
         });
         PlacementBuilder {
             parts: parts.collect(),
-            wrong: inventory.wrong().map(|(_, message)| message),
+            // Without layers there are no stages, which is said.
+            wrong: inventory.wrong().filter(|_| !inventory.layers.is_empty()).map(|(_, message)| message),
             #[cfg(feature = "generate")]
             tensors: None,
             rest: None,
