@@ -16,8 +16,6 @@ use crate::plan::strictness::Strictness;
 const LEAST_TOKENS: u64 = 256;
 /// Devices of which a proposal says how much more they need.
 const LISTED: usize = 4;
-/// How many times what is missing is added to a machine, of whose memory plans take a share.
-const SHARES: [f64; 6] = [1.0, 1.0 / 0.9, 1.0 / 0.75, 1.5, 2.0, 3.0];
 /// Main memory that machines have, in GiB.
 const MACHINES: [u64; 12] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
@@ -129,16 +127,13 @@ impl Refused<'_> {
         // Margins are rounded up for each layer and expert, in all only once.
         let experts = inventory.layers.iter().map(|layer| layer.blocks().0).sum::<usize>();
         let rounding = (experts + inventory.layers.len()) as u64;
-        // Of memory plans take a share, which follows from the machine.
-        let more = |by: f64| -> Vec<u64> {
-            over.iter().map(|node| rounded_up(memory::scale(node.over() + rounding, by))).collect()
-        };
-        let added = SHARES.iter().map(|by| more(*by)).find(|added| {
-            let mut richer = self.cluster.clone();
-            over.iter().zip(added).for_each(|(device, added)| self.add_memory(&mut richer, device, *added));
-            fits(card, &richer, request)
-        });
-        let added = added.filter(|added| !added.is_empty())?;
+        let (mut richer, mut added) = (self.cluster.clone(), Vec::new());
+        for device in &over {
+            added.push(self.add_memory(&mut richer, device, device.bytes.total().saturating_add(rounding))?);
+        }
+        if added.is_empty() || !fits(card, &richer, request) {
+            return None;
+        }
         let listed = over.iter().zip(&added).take(LISTED);
         let listed: Vec<String> =
             listed.map(|(node, added)| format!("{} on `{}`", ByteSize(*added), node.node)).collect();
@@ -149,22 +144,32 @@ impl Refused<'_> {
         Some(format!("more memory: {}{more}", listed.join(", ")))
     }
 
-    /// More memory for a device: its own, or main memory.
-    fn add_memory(&self, cluster: &mut Cluster, device: &NodeReport, bytes: u64) {
+    /// Gives a device as much more memory, its own or main memory, as it takes to hold so many bytes: of all memory plans take
+    /// a share. Says how much that is.
+    fn add_memory(&self, cluster: &mut Cluster, device: &NodeReport, needed: u64) -> Option<u64> {
         let problem = self.problem;
         let is_it = |seat: &&Seat| *problem.ids[seat.node] == device.node && seat.backend == device.backend;
-        let place = problem.seats.iter().find(is_it).and_then(|seat| seat.memory);
-        let Some(node) = cluster.nodes.iter_mut().find(|node| node.id == device.node) else { return };
-        let more = |old: u64| old.saturating_add(bytes);
-        match place.and_then(|place| node.accelerators.get_mut(place)) {
-            Some(own) => own.vram_total_bytes = own.vram_total_bytes.map(more),
-            None => {
-                if let Some(memory) = &mut node.memory {
-                    (memory.ram_total, memory.ram_available) =
-                        (more(memory.ram_total), more(memory.ram_available));
-                }
-            }
+        let place = problem.seats.iter().find(is_it)?.memory;
+        let node = cluster.nodes.iter_mut().find(|node| node.id == device.node)?;
+        let missing = |share: f64, total: u64| {
+            let machine = memory::divide(needed, share).saturating_add(1).saturating_sub(total);
+            rounded_up(machine.max(needed.saturating_sub(device.usable)))
+        };
+        if let Some(place) = place {
+            let total = node.accelerators.get_mut(place)?.vram_total_bytes.as_mut()?;
+            let added = missing(memory::VRAM_SHARE, *total);
+            *total = total.saturating_add(added);
+            return Some(added);
         }
+        let own = node.memory.as_mut()?;
+        let share = match problem.request.strictness {
+            Strictness::Relaxed => memory::RAM_SHARE_RELAXED,
+            Strictness::Safe | Strictness::Force => memory::RAM_SHARE,
+        };
+        let added = missing(share, own.ram_total);
+        own.ram_total = own.ram_total.saturating_add(added);
+        own.ram_available = own.ram_available.saturating_add(added);
+        Some(added)
     }
 
     /// It has nothing else in its memory, runs engine `cpu` where others run this library's engines, and is linked with all.
