@@ -80,6 +80,8 @@ fn what_is_planned_is_sound() {
             };
             assert_eq!(placement.context_tokens(), Some(tokens.min(trained)), "{name}");
             assert!(placement.context_limit().is_some_and(|limit| limit <= trained), "{name}");
+            let by_card = Planner::plan(&card, &cluster, &request).unwrap();
+            assert_eq!(by_card.context_tokens(), placement.context_tokens(), "{name}");
             for placement in [&placement, &Placement::from_json(&placement.to_json()).unwrap()] {
                 placement.check(&card).unwrap_or_else(|error| panic!("{name}: {error:?}"));
                 placement.check_on(&card, &cluster, 64).unwrap_or_else(|error| panic!("{name}: {error:?}"));
@@ -116,7 +118,7 @@ fn plans_of_other_models_are_not_loaded() {
     let checkpoint = open_checkpoint(path("llama")).unwrap();
     let error = Model::load(&*checkpoint, &described, &options()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PlacementInvalid, "{error:?}");
-    assert!(error.message().contains("that the placement plans"), "{error:?}");
+    assert!(error.message().contains("that the placement plans for them"), "{error:?}");
     Model::load(&*checkpoint, &plan("llama", &request), &options()).unwrap();
     let error = Planner::price(&card, &cluster, &request, &small).unwrap_err();
     assert!(error.message().contains("expected a placement of"), "{error:?}");

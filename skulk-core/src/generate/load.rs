@@ -361,20 +361,24 @@ fn is_local(placement: &Placement, node: &NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Whether a plan is one of a model of this size: weights alone take no more than all that it says.
+/// Whether a plan is one of a model of this size: weights take no more than it has for weights and keeps free.
 fn is_planned(placement: &Placement, checkpoint: &dyn Checkpoint) -> Result<()> {
     let budgets = placement.budgets();
     if budgets.is_empty() || placement.ffn_budget().is_some() {
         return Ok(());
     }
-    let planned = budgets.iter().map(|budget| budget.bytes.total()).fold(0, u64::saturating_add);
+    let for_weights = budgets.iter().flat_map(|budget| {
+        let bytes = &budget.bytes;
+        [bytes.attention, bytes.feed_forward, bytes.headroom]
+    });
+    let planned = for_weights.fold(0, u64::saturating_add);
     // What a slice lacks, others serve, or loading misses.
     let found = Inventory::from_checkpoint(checkpoint).map_or(0, |counted| counted.weights());
     if found <= planned {
         return Ok(());
     }
     let (planned, found) = (ByteSize(planned), ByteSize(found));
-    let message = format!("expected weights within the {planned} that the placement plans, found {found}");
+    let message = format!("expected weights within the {planned} that the placement plans for them, found {found}");
     Err(Error::new(ErrorKind::PlacementInvalid, message)
         .with("file", checkpoint.path().display())
         .with_hint("plan for this checkpoint, or load the one that was planned for"))

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::backend::{is_candles, keeps, may_run, serves};
+use super::backend::{is_candles, keeps, may_run, own_engine, serves};
 use super::cluster::{Cluster, NodeId, Role};
 use super::direct::seats;
+use super::instance::Instance;
 use super::inventory::Inventory;
 use super::memory::{scale, shard_footprint, usable_memory};
 use super::placement::Placement;
@@ -47,6 +48,14 @@ impl Placement {
             return Err(invalid(message, PLAN_AGAIN));
         }
         self.covers(self.n_layers)?;
+        if let (Some(tokens), Some(limit)) = (self.context_tokens, self.context_limit)
+            && tokens > limit
+            && !self.budgets.is_empty()
+            && matches!(self.instance, Instance::Direct { .. })
+        {
+            let message = format!("expected a context of at most its limit of {limit} tokens, found {tokens}");
+            return Err(invalid(message, SPOILED));
+        }
         if let Some(limit) = self.context_limit
             && card.context_length > 0
             && limit > card.context_length as u64
@@ -97,6 +106,19 @@ impl Placement {
                     let message = format!("expected a node in another role for this part, found one in {role}");
                     return Err(invalid(message, NEW_CLUSTER).with("node", id));
                 }
+            }
+        }
+        let listed = &card.placement.compatible_backends;
+        let by_hand = self.budgets.is_empty() && listed.iter().any(|tag| own_engine(tag).is_some());
+        for (id, backend) in self.devices().filter(|_| by_hand) {
+            let Some(tag) = backend.as_deref().filter(|tag| own_engine(tag).is_some()) else { continue };
+            let node = find(id)?;
+            let devices = seats::devices(0, node, card, self.kv, Strictness::Safe);
+            let is_it = |own: &str| own == tag || serves(own, tag);
+            match devices.iter().any(|device| device.backend.as_deref().is_none_or(is_it)) {
+                true => {}
+                false if node.memory.is_none() => return Err(pending(id)),
+                false => return Err(no_device(card, id, Some(tag), self.kv)),
             }
         }
         // Devices may reach the same memory, which then holds what all of them are to hold.

@@ -30,7 +30,7 @@ pub(super) fn card(path: &Path, checkpoint: &dyn Checkpoint) -> Result<ModelCard
     let (hidden_size, heads) = (facts.hidden_size.unwrap_or(0), facts.num_key_value_heads);
     let sized = super::sized(model_id, bytes, facts.n_layers, hidden_size, heads).map_err(in_config)?;
     let mut card = ModelCard {
-        context_length: facts.max_position_embeddings.unwrap_or(0),
+        context_length: facts.max_position_embeddings.unwrap_or_else(|| super::trained(checkpoint)),
         supports_tensor: facts.supports_tensor(),
         quantization: labels::huggingface(config, checkpoint),
         base_model: name::in_repository(source).unwrap_or_default().to_owned(),

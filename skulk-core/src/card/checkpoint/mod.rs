@@ -21,6 +21,7 @@ pub use quants::{GgufChoice, GgufFile, select_gguf};
 use self::template::TemplateFacts;
 use super::profile::{Profile, ProfileHints};
 use super::schema::ModelCard;
+use crate::arch::ArchSpec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{INDEX, SINGLE};
 use crate::weights::{Checkpoint, Metadata, io_error, open_checkpoint};
@@ -100,6 +101,11 @@ fn from_file(path: &Path) -> Result<ModelCard> {
         Err(e) if e.kind() == ErrorKind::DTypeUnsupported => gguf::from_unreadable_file(path),
         Err(e) => Err(e),
     }
+}
+
+/// Tokens that loading gives a model that does not say for how many it was trained; 0: it cannot be loaded.
+fn trained(checkpoint: &dyn Checkpoint) -> i64 {
+    ArchSpec::from_checkpoint(checkpoint).map_or(0, |arch| i64::try_from(arch.context_length).unwrap_or(i64::MAX))
 }
 
 /// The card of a model of these sizes, of which nothing else is known yet.

@@ -40,14 +40,17 @@ pub(super) fn card(path: &Path) -> Result<ModelCard> {
     let model_id = repository.unwrap_or_else(|| name::model_id(path));
     let sized = super::sized(model_id, bytes, n_layers, hidden_size, size(model, "num_kv_heads"))
         .map_err(|e| e.with("file", file.display()))?;
+    let checkpoint = open_checkpoint(path).ok();
     let mut card = ModelCard {
         // LARQL does not keep it.
-        context_length: number(config, "max_position_embeddings").unwrap_or(0),
+        context_length: number(config, "max_position_embeddings")
+            .or_else(|| checkpoint.as_deref().map(super::trained))
+            .unwrap_or(0),
         quantization: quantization(&index).to_owned(),
         base_model,
         trust_remote_code: false,
         // The software that cards are shared with runs none. A damaged one has a card, but runs nowhere.
-        placement: backends::placement(open_checkpoint(path).ok().as_deref(), &[]),
+        placement: backends::placement(checkpoint.as_deref(), &[]),
         ..sized
     };
     sections::fill(&mut card, &text(model, "model_type").unwrap_or(family), template);

@@ -505,6 +505,19 @@ fn placements_are_checked_on_the_nodes_there_are() {
     assert_eq!(kind(&mesh(vec![memory_node("c", 64)])), ErrorKind::PlacementInvalid);
     let silent = |id: &str| Node::new(id).backends(["skulk-cpu"]);
     assert_eq!(kind(&mesh(vec![silent("a"), silent("b")])), ErrorKind::PlanPending);
+    // By hand, on devices that are not there.
+    let inventory = Inventory::from_card(&card);
+    let by_hand = |target: &str| Placement::builder(&inventory).engine(target).build().unwrap();
+    by_hand("wgpu@a").check_on(&card, &mesh(vec![gpu_node("a", 64, 64)]), 64).unwrap();
+    for (target, kind) in [
+        ("wgpu-vulkan:3@a", ErrorKind::PlacementInvalid),
+        ("wgpu@b", ErrorKind::PlacementInvalid),
+        ("cpu@c", ErrorKind::PlanPending),
+    ] {
+        let nodes = vec![gpu_node("a", 12, 64), memory_node("b", 64), Node::new("c").backends(["skulk-cpu"])];
+        let error = by_hand(target).check_on(&card, &mesh(nodes), 64).unwrap_err();
+        assert_eq!(error.kind(), kind, "{target}: {error:?}");
+    }
     // Nodes that do something else.
     for role in [Role::FfnOnly, Role::Management] {
         let mut other = cluster(64);
@@ -553,6 +566,7 @@ fn budgets_that_say_too_little_are_refused() {
     });
     assert!(twice.unwrap_err().message().contains("one budget for each device, found 2"));
     with(&|json| json["weights"] = u64::MAX.into()).unwrap_err();
+    with(&|json| json["contextTokens"] = 1_000_000_000.into()).unwrap_err();
     // Nobody counted: the card's size is what there is to go by.
     with(&|json| json["weights"] = serde_json::Value::Null).unwrap();
 }

@@ -136,7 +136,7 @@ impl Refused<'_> {
         }
         let listed = over.iter().zip(&added).take(LISTED);
         let listed: Vec<String> =
-            listed.map(|(node, added)| format!("{} on `{}`", ByteSize(*added), node.node)).collect();
+            listed.map(|(it, added)| format!("{} on `{}` ({})", ByteSize(*added), it.node, it.device)).collect();
         let more = match over.len().saturating_sub(LISTED) {
             0 => String::new(),
             others => format!(" and on {others} others"),
@@ -355,7 +355,7 @@ mod tests {
             let ways = would_fit(&card, &mesh(vec![node.clone()]), &Request::default());
             let Some(way) = ways.iter().find_map(|way| way.strip_prefix("more memory: ")) else { continue };
             let (number, rest) = way.split_once(' ').unwrap();
-            assert!(rest.starts_with("GiB on `a`"), "{way}");
+            assert!(rest == "GiB on `a` (main memory)" || rest == "GiB on `a` (GPU)", "{way}");
             let bytes = (number.parse::<f64>().unwrap() * GIB as f64) as u64 + 1;
             let mut richer = node.clone();
             match richer.accelerators.first_mut() {
