@@ -80,10 +80,7 @@ fn experts(text: &str) -> Option<(Range<usize>, Option<Range<usize>>)> {
 const ENGINES: &str = "engines are cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12 and wgpu-gl, of several devices as in candle-cuda:1";
 
 /// Whether there are the engines of these places; hosts cannot make others.
-fn are_named<'a>(
-    field: &'static str,
-    targets: impl IntoIterator<Item = &'a Target>,
-) -> skulk::Result<()> {
+fn are_named<'a>(field: &'static str, targets: impl IntoIterator<Item = &'a Target>) -> skulk::Result<()> {
     let is_named = |it: &&Target| is_engine(it.engine.as_str()) && !it.node.as_str().is_empty();
     let Some(target) = targets.into_iter().find(|target| !is_named(target)) else { return Ok(()) };
     let message = format!("expected an engine, or engine@node, found `{target}`");

@@ -124,11 +124,7 @@ pub fn read<T: DeserializeOwned>(field: &str, text: &str) -> skulk::Result<T> {
     }
 }
 
-fn invalid(
-    field: &str,
-    cause: &serde_path_to_error::Error<serde_json::Error>,
-    spelling: Spelling,
-) -> Error {
+fn invalid(field: &str, cause: &serde_path_to_error::Error<serde_json::Error>, spelling: Spelling) -> Error {
     let mut at = String::new();
     for step in cause.path().iter().filter(|step| !matches!(step, Segment::Unknown)) {
         match step {

@@ -60,7 +60,8 @@ fn inventories_count_what_shards_hold() {
 fn what_is_planned_is_sound() {
     let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
     let cluster = Cluster::new(vec![node], Vec::new());
-    let folders = ["models", "vindex/made", "vindex", "mlx"].map(|folder| root().join("tests/fixtures").join(folder));
+    let folders =
+        ["models", "vindex/made", "vindex", "mlx"].map(|folder| root().join("tests/fixtures").join(folder));
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     let mut planned = 0;
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -102,7 +103,8 @@ fn what_is_planned_is_sound() {
 fn plans_of_other_models_are_not_loaded() {
     let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
     let cluster = Cluster::new(vec![node], Vec::new());
-    let plan = |name: &str, request: &Request| Planner::plan_checkpoint(path(name), &cluster, request).unwrap();
+    let plan =
+        |name: &str, request: &Request| Planner::plan_checkpoint(path(name), &cluster, request).unwrap();
     let request = Request::default().context_tokens(16);
     let small = plan("stories260K", &request);
     let card = ModelCard::from_checkpoint(path("llama")).unwrap();

@@ -378,7 +378,8 @@ fn is_planned(placement: &Placement, checkpoint: &dyn Checkpoint) -> Result<()> 
         return Ok(());
     }
     let (planned, found) = (ByteSize(planned), ByteSize(found));
-    let message = format!("expected weights within the {planned} that the placement plans for them, found {found}");
+    let message =
+        format!("expected weights within the {planned} that the placement plans for them, found {found}");
     Err(Error::new(ErrorKind::PlacementInvalid, message)
         .with("file", checkpoint.path().display())
         .with_hint("plan for this checkpoint, or load the one that was planned for"))

@@ -106,7 +106,15 @@ impl Budget {
         regions.iter().flatten().for_each(Region::scattered);
         let bytes = |regions: &Vec<Region>| regions.iter().map(Region::stored_bytes).sum();
         let units = regions.iter().map(|regions| Unit { bytes: bytes(regions), ..Unit::default() }).collect();
-        let block = Some(Block { model, layer, n_layers: n_layers.max(1), passes: 0, takes_most: false, units, regions });
+        let block = Some(Block {
+            model,
+            layer,
+            n_layers: n_layers.max(1),
+            passes: 0,
+            takes_most: false,
+            units,
+            regions,
+        });
         let mut state = self.state();
         let units_of = |block: &Block| block.units.iter().map(|unit| unit.bytes).sum::<u64>();
         let all: u64 = state.blocks.iter().flatten().chain(&block).map(units_of).sum();

@@ -407,4 +407,3 @@ pub(super) fn twice(one: &Rule, other: &Rule, layer: usize) -> Error {
     )
     .with("layer", layer)
 }
-

@@ -53,7 +53,8 @@ impl Placement {
             && !self.budgets.is_empty()
             && matches!(self.instance, Instance::Direct { .. })
         {
-            let message = format!("expected a context of at most its limit of {limit} tokens, found {tokens}");
+            let message =
+                format!("expected a context of at most its limit of {limit} tokens, found {tokens}");
             return Err(invalid(message, SPOILED));
         }
         if let Some(limit) = self.context_limit
@@ -103,7 +104,8 @@ impl Placement {
                 Role::Full => {}
                 Role::FfnOnly if !has_attention => {}
                 role => {
-                    let message = format!("expected a node in another role for this part, found one in {role}");
+                    let message =
+                        format!("expected a node in another role for this part, found one in {role}");
                     return Err(invalid(message, NEW_CLUSTER).with("node", id));
                 }
             }

@@ -129,24 +129,35 @@ pub(super) fn check_experts(shards: &[ExpertShard], n_layers: usize) -> Result<(
         }
         let n_experts = owned.values().next().map_or(0, |shard| shard.n_experts);
         if let Some(other) = owned.values().find(|shard| shard.n_experts != n_experts) {
-            return Err(wrong_experts(format!("expected {n_experts} experts in all, found {}", other.n_experts))
-                .with("layer", layer)
-                .with("node", &other.node));
+            return Err(wrong_experts(format!(
+                "expected {n_experts} experts in all, found {}",
+                other.n_experts
+            ))
+            .with("layer", layer)
+            .with("node", &other.node));
         }
         if count != n_experts {
-            return Err(wrong_experts(format!("expected owners of {n_experts} experts, found those of {count}"))
-                .with("layer", layer));
+            return Err(wrong_experts(format!(
+                "expected owners of {n_experts} experts, found those of {count}"
+            ))
+            .with("layer", layer));
         }
     }
     Ok(())
 }
 
 fn wrong_stages(message: String) -> Error {
-    invalid(message, "give contiguous stages from layer 0 to the last, or all ranks of a split by tensors or of guidance")
+    invalid(
+        message,
+        "give contiguous stages from layer 0 to the last, or all ranks of a split by tensors or of guidance",
+    )
 }
 
 fn wrong_experts(message: String) -> Error {
-    invalid(message, "of each layer that is named, give every expert one owner; a dense block is expert 0 of 1")
+    invalid(
+        message,
+        "of each layer that is named, give every expert one owner; a dense block is expert 0 of 1",
+    )
 }
 
 #[cfg(test)]

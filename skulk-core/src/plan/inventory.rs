@@ -269,9 +269,8 @@ impl Inventory {
         if experts > MOST_EXPERTS {
             return Some(("n_experts", format!("expected at most {MOST_EXPERTS} experts, found {experts}")));
         }
-        let is_odd = |layer: &&LayerBytes| {
-            layer.n_used > layer.n_experts || layer.n_used == 0 && layer.n_experts > 0
-        };
+        let is_odd =
+            |layer: &&LayerBytes| layer.n_used > layer.n_experts || layer.n_used == 0 && layer.n_experts > 0;
         let LayerBytes { n_used, n_experts, .. } = self.layers.iter().find(is_odd)?;
         let least = usize::from(*n_experts > 0);
         Some(("n_used", format!("expected {least} to {n_experts} experts for a token, found {n_used}")))

@@ -82,8 +82,7 @@ impl Placement {
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
         is_name(engine.as_str())?;
         if stages == 0 || stages > n_layers {
-            let message =
-                format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}");
+            let message = format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}");
             return Err(invalid(message, "ask for no more stages than layers").with("field", "stages"));
         }
         let (size, larger) = (n_layers / stages, n_layers % stages);

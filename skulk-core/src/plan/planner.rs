@@ -185,7 +185,8 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
     let others = |field: &'static str, message: String, hint: &'static str| {
         Err(Error::argument(field, message).with_hint(hint))
     };
-    if let (Transport::MlxRing | Transport::MlxJaccl, Some(node)) = (request.transport, &request.coordinator) {
+    if let (Transport::MlxRing | Transport::MlxJaccl, Some(node)) = (request.transport, &request.coordinator)
+    {
         let message = format!("expected no coordinator with transports of MLX, found `{node}`");
         return others("coordinator", message, "leave the option out, or plan for the transport direct");
     }
@@ -423,7 +424,10 @@ mod tests {
             Inventory::of_experts(2, 1, 1, (4, 0), 1, 1),
         ] {
             let is_wrong = inventory.check().is_err() || inventory.layers.len() != 2;
-            assert!(is_wrong && Placement::builder(&inventory).engine("cpu").build().is_err() || inventory.layers.len() == 3);
+            assert!(
+                is_wrong && Placement::builder(&inventory).engine("cpu").build().is_err()
+                    || inventory.layers.len() == 3
+            );
             assert_eq!(field(&card, &fine, &request().inventory(inventory)), "inventory");
         }
         // Numbers that only just are: an answer, whichever.

@@ -105,7 +105,8 @@ fn from_file(path: &Path) -> Result<ModelCard> {
 
 /// Tokens that loading gives a model that does not say for how many it was trained; 0: it cannot be loaded.
 fn trained(checkpoint: &dyn Checkpoint) -> i64 {
-    ArchSpec::from_checkpoint(checkpoint).map_or(0, |arch| i64::try_from(arch.context_length).unwrap_or(i64::MAX))
+    ArchSpec::from_checkpoint(checkpoint)
+        .map_or(0, |arch| i64::try_from(arch.context_length).unwrap_or(i64::MAX))
 }
 
 /// The card of a model of these sizes, of which nothing else is known yet.

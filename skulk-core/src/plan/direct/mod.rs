@@ -146,8 +146,7 @@ fn price_of(
     cluster: &Cluster,
     placement: &Placement,
 ) -> Result<(Estimate, PromptEstimate)> {
-    let seat =
-        |node: &NodeId, backend: &Option<String>| seat_of(problem, cluster, node, backend.as_deref());
+    let seat = |node: &NodeId, backend: &Option<String>| seat_of(problem, cluster, node, backend.as_deref());
     let stages = placement
         .stages()
         .iter()

@@ -211,7 +211,11 @@ impl<'a> Problem<'a> {
                 };
                 let otherwise = seats_of(at, KvTypes::default());
                 if otherwise.is_empty() {
-                    format!("expected one of the card's backends ({}), found {}", list(compatible), list(tags))
+                    format!(
+                        "expected one of the card's backends ({}), found {}",
+                        list(compatible),
+                        list(tags)
+                    )
                 } else {
                     let on_card = |tag: &&String| compatible.iter().any(|card| serves(tag, card));
                     let tags = tags.iter().filter(on_card).cloned().collect();

@@ -586,7 +586,8 @@ fn prices_say_which_device_is_not_there() {
         Planner::price(&card, cluster, request, placement).map(|(token, _)| token.tokens_per_second)
     };
     let request = Request::default();
-    let each = ["wgpu-vulkan:1", "wgpu-vulkan:0"].map(|name| price(&on("a", name), &cluster, &request).unwrap());
+    let each =
+        ["wgpu-vulkan:1", "wgpu-vulkan:0"].map(|name| price(&on("a", name), &cluster, &request).unwrap());
     assert!(each[1] > 5.0 * each[0], "{each:?}");
     price(&on("b", "cpu"), &cluster, &request).unwrap();
     let one = mesh(vec![gpu_node("a", 24, 64)]);

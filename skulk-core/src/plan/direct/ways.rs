@@ -129,14 +129,19 @@ impl Refused<'_> {
         let rounding = (experts + inventory.layers.len()) as u64;
         let (mut richer, mut added) = (self.cluster.clone(), Vec::new());
         for device in &over {
-            added.push(self.add_memory(&mut richer, device, device.bytes.total().saturating_add(rounding))?);
+            added.push(self.add_memory(
+                &mut richer,
+                device,
+                device.bytes.total().saturating_add(rounding),
+            )?);
         }
         if added.is_empty() || !fits(card, &richer, request) {
             return None;
         }
         let listed = over.iter().zip(&added).take(LISTED);
-        let listed: Vec<String> =
-            listed.map(|(it, added)| format!("{} on `{}` ({})", ByteSize(*added), it.node, it.device)).collect();
+        let listed: Vec<String> = listed
+            .map(|(it, added)| format!("{} on `{}` ({})", ByteSize(*added), it.node, it.device))
+            .collect();
         let more = match over.len().saturating_sub(LISTED) {
             0 => String::new(),
             others => format!(" and on {others} others"),
