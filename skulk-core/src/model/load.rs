@@ -136,6 +136,21 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.matrix(region, bias)
     }
 
+    /// The same of what only products read.
+    fn of_products(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
+        self.bytes += region.stored_bytes();
+        let region = self.placed_for_products(region)?;
+        self.backend.matrix(region, bias)
+    }
+
+    /// The region where the shard's weights shall lie, as products take them.
+    fn placed_for_products(&self, region: Region) -> Result<Region> {
+        match self.memory {
+            Memory::Resident => region.resident_for_products(self.cancel),
+            _ => self.placed(region),
+        }
+    }
+
     /// The region where the shard's weights shall lie.
     fn placed(&self, region: Region) -> Result<Region> {
         match self.memory {
@@ -200,7 +215,7 @@ impl<B: Backend> Loader<'_, B> {
             true => Some(self.values(&names.bias(layer, tensor), all)?[rows].to_vec()),
             false => None,
         };
-        self.stored(region, bias)
+        self.of_products(region, bias)
     }
 
     /// For each head what takes its queries to latent vectors, and what takes latent vectors to its values. Where both lie in
@@ -240,7 +255,7 @@ impl<B: Backend> Loader<'_, B> {
         let [_, n_in] = first.shape(&arch.layers[layer], arch.hidden_size);
         let (_, all) = self.rows(layer, first);
         let region = self.region(&arch.names.weight(layer, first), &[all, n_in])?;
-        self.stored(region, None)
+        self.of_products(region, None)
     }
 
     /// As many numbers as a vector has, in whatever shape.
@@ -319,9 +334,11 @@ impl<B: Backend> Loader<'_, B> {
         if self.arch.names.stacks_experts() && self.memory == Memory::Resident && is_whole {
             // In one piece.
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
-            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect(), biases);
+            return self
+                .backend
+                .stack(self.placed_for_products(stack)?.on_demand().parts().collect(), biases);
         }
-        let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
+        let placed = regions.into_iter().map(|region| Ok(self.placed_for_products(region)?.on_demand()));
         self.backend.stack(placed.collect::<Result<_>>()?, biases)
     }
 

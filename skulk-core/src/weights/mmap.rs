@@ -15,6 +15,7 @@ use memmap2::{Mmap, MmapOptions};
 
 use super::incomplete;
 use super::resident::{Image, Piece, read_at};
+use super::woven::Weave;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -94,7 +95,13 @@ impl MappedFile {
 
     /// Reads `len` bytes from `offset` into memory, or shares what somebody holds already. `None`
     /// when they overlap others that are held: those must not be written again.
-    pub(crate) fn read(&self, offset: u64, len: u64, cancel: &CancelToken) -> Result<Option<Arc<Piece>>> {
+    pub(super) fn read(
+        &self,
+        offset: u64,
+        len: u64,
+        woven: Option<Weave>,
+        cancel: &CancelToken,
+    ) -> Result<Option<Arc<Piece>>> {
         let bytes = self.check(offset, len)?;
         let image = {
             let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +115,7 @@ impl MappedFile {
                 }
             }
         };
-        image.read(&self.file, &self.path, offset, bytes, cancel)
+        image.read(&self.file, &self.path, offset, bytes, woven, cancel)
     }
 
     /// The length as this system counts memory, of a range that lies within the file as it is now.

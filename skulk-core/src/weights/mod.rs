@@ -18,6 +18,7 @@ mod region;
 mod resident;
 pub mod safetensors;
 mod unreadable;
+mod woven;
 
 use std::path::Path;
 
@@ -35,6 +36,8 @@ pub(crate) use region::PADDED;
 pub use region::Region;
 pub(crate) use region::ScaleRows;
 use unreadable::UnreadableTensor;
+#[cfg(test)]
+pub(crate) use woven::Weave;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vindex::VindexMetadata;

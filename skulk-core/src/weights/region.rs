@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::mmap::{MappedFile, Mapping};
 use super::quant::dequantise;
 use super::resident::Piece;
+use super::woven::{TILE, Weave};
 use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
@@ -28,6 +29,8 @@ pub struct Region {
     /// Of the whole tensor in its file.
     offset: u64,
     bytes: Bytes,
+    /// The same in memory, in whole tiles of woven rows; what reads single rows reads them in the file.
+    woven: Option<Arc<Piece>>,
     /// The region's bytes within those of the tensor.
     range: Range<usize>,
     /// Pages are read when they are used; nobody is told beforehand.
@@ -106,6 +109,7 @@ impl Region {
             offset: info.offset,
             range: 0..mapping.len(),
             bytes: Bytes::Mapped(mapping),
+            woven: None,
             on_demand: false,
             gap: 0,
             groups: None,
@@ -143,6 +147,7 @@ impl Region {
             offset: 0,
             range: 0..len,
             bytes: Bytes::Resident(Piece::filled(len, byte)?),
+            woven: None,
             on_demand: false,
             gap: 0,
             groups: None,
@@ -267,9 +272,18 @@ impl Region {
         }
     }
 
+    /// Its rows in memory as products take them, if they are so and are whole tiles.
+    pub(crate) fn woven(&self) -> Option<&[u8]> {
+        let tile = TILE * self.row_bytes;
+        let is_whole = |at: usize| at.is_multiple_of(tile);
+        let whole = self.gap == 0 && is_whole(self.range.start) && is_whole(self.range.end);
+        self.woven.as_ref().filter(|_| whole).and_then(|piece| piece.get(self.range.clone()))
+    }
+
     /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
     pub fn memory(&self) -> Memory {
         match &self.bytes {
+            _ if self.woven.is_some() => Memory::Resident,
             Bytes::Mapped(_) => Memory::Mapped,
             Bytes::Resident(_) | Bytes::Made(_) => Memory::Resident,
         }
@@ -282,13 +296,37 @@ impl Region {
     /// # Errors
     /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]
     /// when it cannot be read, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`].
-    pub fn resident(mut self, cancel: &CancelToken) -> Result<Self> {
+    pub fn resident(self, cancel: &CancelToken) -> Result<Self> {
+        self.read_into_memory(cancel, false)
+    }
+
+    /// The same of what products alone read: where it has whole tiles of rows of a type that can be woven, it is, and whoever
+    /// reads single rows all the same reads them in the file.
+    ///
+    /// # Errors
+    /// As [`resident`](Self::resident).
+    pub(crate) fn resident_for_products(self, cancel: &CancelToken) -> Result<Self> {
+        self.read_into_memory(cancel, true)
+    }
+
+    fn read_into_memory(mut self, cancel: &CancelToken, for_products: bool) -> Result<Self> {
         if let (Bytes::Mapped(mapping), Some(file)) = (&self.bytes, &self.file)
             && !mapping.is_empty()
         {
-            let read = file.read(self.offset, mapping.len() as u64, cancel);
-            if let Some(piece) = read.map_err(|e| e.with("tensor", &self.name))? {
-                self.bytes = Bytes::Resident(piece);
+            let is_whole = |at: usize, weave: &Weave| at.is_multiple_of(weave.tile_bytes());
+            let whole = |weave: &Weave| {
+                let ends = [mapping.len(), self.range.start, self.range.end];
+                // Of a stack each matrix.
+                let rows = self.shape.len().checked_sub(2).map_or(0, |at| self.shape[at]);
+                let of_tiles = rows.is_multiple_of(TILE) && ends.into_iter().all(|at| is_whole(at, weave));
+                for_products && self.gap == 0 && of_tiles
+            };
+            let weave = Weave::of(self.dtype, self.row_bytes).filter(whole);
+            let read = file.read(self.offset, mapping.len() as u64, weave, cancel);
+            match read.map_err(|e| e.with("tensor", &self.name))? {
+                Some(piece) if weave.is_some() => self.woven = Some(piece),
+                Some(piece) => self.bytes = Bytes::Resident(piece),
+                None => {}
             }
         }
         if let Some(groups) = self.groups.take() {
@@ -303,12 +341,12 @@ impl Region {
     pub(super) fn with_bytes(&self, shape: &[usize], bytes: Arc<Vec<u8>>) -> Self {
         let rows: usize = shape.split_last().map_or(1, |(_, outer)| outer.iter().product());
         let (row_bytes, range) = (bytes.len().checked_div(rows).unwrap_or(0), 0..bytes.len());
-        Self { shape: shape.into(), row_bytes, range, bytes: Bytes::Made(bytes), ..self.clone() }
+        Self { shape: shape.into(), row_bytes, range, bytes: Bytes::Made(bytes), woven: None, ..self.clone() }
     }
 
     /// The same bytes as numbers of another type.
     pub(super) fn of_type(self, dtype: DType) -> Self {
-        Self { dtype, groups: None, ..self }
+        Self { dtype, groups: None, woven: None, ..self }
     }
 
     /// Elements in a row: the innermost dimension; 1 for a scalar.
@@ -478,6 +516,7 @@ impl Region {
         for part in self.arrays() {
             if let Bytes::Mapped(mapping) = &part.bytes
                 && !part.on_demand
+                && part.woven.is_none()
             {
                 mapping.will_need(part.range.clone());
             }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::mmap::{io_error, truncated};
+use super::woven::Weave;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -41,6 +42,7 @@ pub(super) struct Image {
 #[derive(Debug)]
 struct Held {
     end: usize,
+    woven: Option<Weave>,
     piece: Weak<Piece>,
 }
 
@@ -83,6 +85,7 @@ impl Image {
         path: &Path,
         offset: u64,
         len: usize,
+        woven: Option<Weave>,
         cancel: &CancelToken,
     ) -> Result<Option<Arc<Piece>>> {
         let Some(range) = usize::try_from(offset).ok().and_then(|start| Some(start..start.checked_add(len)?))
@@ -92,7 +95,7 @@ impl Image {
         let mut held = self.lock();
         if let Some(same) = held.get(&range.start).filter(|h| h.end == range.end) {
             if let Some(piece) = same.piece.upgrade() {
-                return Ok(Some(piece));
+                return Ok((same.woven == woven).then_some(piece));
             }
             // Its last holder is going, and will leave alone what is not in the table.
             held.remove(&range.start);
@@ -107,8 +110,11 @@ impl Image {
             self.give_back(&held, &range);
             return Err(error);
         }
+        if let Some(weave) = &woven {
+            weave.weave(bytes);
+        }
         let piece = Arc::new(Piece { image: Arc::clone(self), range: range.clone() });
-        held.insert(range.start, Held { end: range.end, piece: Arc::downgrade(&piece) });
+        held.insert(range.start, Held { end: range.end, woven, piece: Arc::downgrade(&piece) });
         Ok(Some(piece))
     }
 

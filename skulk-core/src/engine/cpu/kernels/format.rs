@@ -124,7 +124,36 @@ pub(super) trait Format: 'static {
 /// 16 bits at `offset` as half-precision numbers.
 #[inline(always)]
 pub(super) unsafe fn halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
-    S::half(S::gather(rows, offset))
+    match rows.together(offset) {
+        Some(woven) => S::load_f16(woven.cast()),
+        None => S::half(S::gather(rows, offset)),
+    }
+}
+
+/// The same of the last two bytes of a stored block: nothing is read behind them.
+#[inline(always)]
+unsafe fn last_halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
+    match rows.together(offset) {
+        Some(woven) => S::load_f16(woven.cast()),
+        None => S::half(S::ishr(S::gather(rows, offset - 2), 16)),
+    }
+}
+
+/// Four bytes of each row.
+#[inline(always)]
+unsafe fn word<S: Simd>(rows: &Rows, offset: usize) -> S::I {
+    match rows.together(offset) {
+        Some(woven) => S::iload(woven.cast()),
+        None => S::gather(rows, offset),
+    }
+}
+
+/// Sixteen bytes of each row, as four columns.
+#[inline(always)]
+pub(super) unsafe fn words<S: Simd>(rows: &Rows, offset: usize) -> [S::I; 4] {
+    let Some(woven) = rows.together(offset) else { return S::columns(rows, offset) };
+    let at = |i: usize| S::iload(woven.add(64 * i).cast());
+    [at(0), at(1), at(2), at(3)]
 }
 
 /// The two half-precision numbers in each lane.
@@ -145,7 +174,7 @@ macro_rules! raw {
         let mut raw = [<$S>::isplat(0); 24];
         let mut at = 0;
         $(
-            let four = <$S>::columns($rows, $offset);
+            let four = $crate::engine::cpu::kernels::format::words::<$S>($rows, $offset);
             (raw[at], raw[at + 1], raw[at + 2], raw[at + 3]) = (four[0], four[1], four[2], four[3]);
             at += 4;
         )*
@@ -241,7 +270,7 @@ format! {
     Q5_0: 22 bytes, 1 blocks, 5 bits, Unsigned, zero = 16;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 6);
-        raw[4] = S::gather(rows, at + 2);
+        raw[4] = word::<S>(rows, at + 2);
         raw
     }
     columns(raw, _j) { five_bits::<S>(raw) }
@@ -344,7 +373,7 @@ format! {
 /// The eight 6-bit scales and minima of a Q4_K or Q5_K block, with their f16 scales before them.
 #[inline(always)]
 unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
-    let [both, a, b, c] = S::columns(rows, at);
+    let [both, a, b, c] = words::<S>(rows, at);
     let (d, m) = half_pairs::<S>(both);
     let m = S::mul(S::splat(-1.0), m);
     for i in 0..4 {
@@ -384,8 +413,8 @@ format! {
 /// Sixteen signed 8-bit scales at 192 and their f16 scale at 208.
 #[inline(always)]
 unsafe fn sixteen_bytes<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
-    let d = S::half(S::ishr(S::gather(rows, at + 206), 16));
-    for (four, packed) in S::columns(rows, at + 192).into_iter().enumerate() {
+    let d = last_halves::<S>(rows, at + 208);
+    for (four, packed) in words::<S>(rows, at + 192).into_iter().enumerate() {
         for i in 0..4 {
             let scale = S::isar(S::ishl(packed, 24 - 8 * i as u32), 24);
             out.scale[4 * four + i] = S::mul(d, S::to_f32(scale));

@@ -247,9 +247,11 @@ impl<'a> Products<'a> {
                     }
                     grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
                 }
+                let woven = matrix.weight.woven();
                 let product = Product {
-                    weights,
+                    weights: woven.map_or(weights, <[u8]>::as_ptr),
                     row_bytes: matrix.row_bytes,
+                    woven: woven.is_some(),
                     beside: matrix.beside(),
                     n_out,
                     blocks,

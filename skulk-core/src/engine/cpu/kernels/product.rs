@@ -22,6 +22,8 @@ use super::simd::{LANES, Rows, Simd};
 pub(super) struct Product {
     pub(super) weights: *const u8,
     pub(super) row_bytes: usize,
+    /// Weights are tiles of woven rows.
+    pub(super) woven: bool,
     pub(super) beside: Beside,
     pub(super) n_out: usize,
     /// Blocks of 32 in a row.
@@ -50,7 +52,10 @@ impl Product {
         let rows =
             |start: *const u8, bytes: usize| Rows::new(start.wrapping_add(first * bytes), apart * bytes);
         let stored = Stored {
-            rows: rows(self.weights, self.row_bytes),
+            rows: match self.woven {
+                true => Rows::woven(self.weights.wrapping_add(first * self.row_bytes)),
+                false => rows(self.weights, self.row_bytes),
+            },
             scales: rows(beside.scales, beside.row_bytes),
             mins: rows(beside.mins, beside.row_bytes),
             beside,

@@ -60,6 +60,8 @@ pub(super) use each_column;
 pub(super) struct Rows {
     fours: [*const u8; 4],
     distance: usize,
+    /// They are a woven tile's.
+    woven: bool,
 }
 
 impl Rows {
@@ -68,7 +70,19 @@ impl Rows {
     pub(super) fn new(first: *const u8, distance: usize) -> Self {
         let four = |n: usize| first.wrapping_add(4 * n * distance);
         // Not mapped: the calls that `map` consists of are not always inlined.
-        Self { fours: [four(0), four(1), four(2), four(3)], distance }
+        Self { fours: [four(0), four(1), four(2), four(3)], distance, woven: false }
+    }
+
+    /// The rows of a [woven](crate::weights::Woven) tile.
+    #[inline(always)]
+    pub(super) fn woven(tile: *const u8) -> Self {
+        Self { fours: [tile; 4], distance: 0, woven: true }
+    }
+
+    /// Where all rows' numbers at `offset` of a woven tile's stored bytes are, side by side; `None`: each row has its own.
+    #[inline(always)]
+    pub(super) fn together(&self, offset: usize) -> Option<*const u8> {
+        self.woven.then(|| self.fours[0].wrapping_add(LANES * offset))
     }
 
     #[inline(always)]

@@ -3,10 +3,12 @@
 use super::super::direct::MOST;
 use super::super::format::Beside;
 use super::super::product::Product;
-use super::super::{BLOCK, Kernels, portable};
+use super::super::simd::LANES;
+use super::super::{BLOCK, Kernels, Quantised, portable};
 use super::rounding::{Rows, activations};
 use super::stored::{Element, Stored, all};
 use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps};
+use crate::weights::{DType, Weave};
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,7 @@ impl Matrix<'_> {
         let grouped = x.grouped(row, (rows, quantised.gemm.grouped), from.digits);
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
+            woven: false,
             weights: self.bytes.as_ptr(),
             row_bytes: self.step * self.blocks * BLOCK / self.stored.len * self.stored.bytes,
             beside: self.beside,
@@ -76,7 +79,42 @@ impl Matrix<'_> {
                 }
             }
         }
-        without_gaps(&out, n_out, stride)
+        let results = without_gaps(&out, n_out, stride);
+        self.check_woven(&product, &results, (quantised, by));
+        results
+    }
+
+    /// The same rows, woven, have the same products: those of whole tiles.
+    fn check_woven(&self, product: &Product, results: &[f32], (quantised, by): (Quantised, By)) {
+        let n_out = self.n_out / LANES * LANES;
+        let dtype = DType::ALL.iter().copied().find(|dtype| dtype.to_string() == self.stored.name);
+        let weave = dtype.and_then(|dtype| Weave::of(dtype, product.row_bytes));
+        let (Some(weave), true) = (weave, self.step == 1 && n_out > 0) else { return };
+        let mut woven =
+            self.bytes.memory[self.bytes.offset..][..n_out * product.row_bytes].to_vec().into_boxed_slice();
+        weave.weave(&mut woven);
+        let mut out = vec![GAP; product.rows * n_out];
+        let product = Product {
+            weights: woven.as_ptr(),
+            woven: true,
+            n_out,
+            out: out.as_mut_ptr(),
+            stride: n_out,
+            ..*product
+        };
+        let mut packed = vec![0; (quantised.gemm.packed_len)(self.blocks)].into_boxed_slice();
+        let tiles = 0..n_out / LANES;
+        // SAFETY: as above, of fewer rows.
+        unsafe {
+            match by {
+                By::One => (quantised.one)(&product, tiles),
+                By::Few => (quantised.few)(&product, tiles),
+                By::Many => quantised.gemm.run(&product, tiles, packed.as_mut_ptr()),
+            }
+        }
+        for (own, other) in out.chunks_exact(n_out).zip(results.chunks_exact(self.n_out)) {
+            assert_same(own, &other[..n_out], self.stored.name);
+        }
     }
 
     /// What the portable code says, one row after the other.

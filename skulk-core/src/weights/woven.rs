@@ -1,0 +1,117 @@
+//! How do products like weights to lie in memory? Woven: of each stored block of sixteen rows, what kernels read together is
+//! side by side.
+//!
+//! A tile is sixteen rows. Its bytes are where they were, and as many: stored block at byte `o` of each row is from `16 · o` of
+//! the tile on. Within, the two bytes of a half-precision scale at byte `h` of a block are those of all rows from `16 · h` on;
+//! all others go by words of four bytes.
+
+use super::dtype::DType;
+
+/// Rows of a tile.
+pub(crate) const TILE: usize = 16;
+const WORD: usize = 4;
+const HALF: usize = 2;
+
+/// How the blocks of a type are woven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Weave {
+    block: usize,
+    /// Where a half-precision scale stands, if it is not a word together with another.
+    half: Option<usize>,
+    row_bytes: usize,
+}
+
+impl Weave {
+    /// That of a type, in rows of so many bytes; `None`: it has none.
+    pub(crate) fn of(dtype: DType, row_bytes: usize) -> Option<Self> {
+        let (block, half) = match dtype {
+            DType::Q4_0 => (18, Some(0)),
+            DType::Q5_0 => (22, Some(0)),
+            DType::Q8_0 => (34, Some(0)),
+            DType::Q4_K => (144, None),
+            DType::Q5_K => (176, None),
+            DType::Q6_K => (210, Some(208)),
+            _ => return None,
+        };
+        (row_bytes > 0 && row_bytes.is_multiple_of(block)).then_some(Self { block, half, row_bytes })
+    }
+
+    /// Bytes of a tile.
+    pub(super) fn tile_bytes(&self) -> usize {
+        TILE * self.row_bytes
+    }
+
+    /// Weaves whole tiles where they are.
+    pub(crate) fn weave(&self, bytes: &mut [u8]) {
+        let mut own = vec![0; self.tile_bytes()];
+        for tile in bytes.chunks_exact_mut(self.tile_bytes()) {
+            own.copy_from_slice(tile);
+            self.weave_tile(&own, tile);
+        }
+    }
+
+    fn weave_tile(&self, from: &[u8], to: &mut [u8]) {
+        let block = self.block;
+        for (at, to) in to.chunks_exact_mut(TILE * block).enumerate() {
+            let rows: [&[u8]; TILE] =
+                std::array::from_fn(|row| &from[row * self.row_bytes + at * block..][..block]);
+            let mut at = 0;
+            while at < block {
+                if self.half == Some(at) {
+                    side_by_side::<HALF>(&rows, at, &mut to[TILE * at..]);
+                    at += HALF;
+                } else {
+                    side_by_side::<WORD>(&rows, at, &mut to[TILE * at..]);
+                    at += WORD;
+                }
+            }
+        }
+    }
+}
+
+/// The `N` bytes at a place of all rows.
+fn side_by_side<const N: usize>(rows: &[&[u8]; TILE], at: usize, to: &mut [u8]) {
+    for (row, to) in rows.iter().zip(to.as_chunks_mut::<N>().0) {
+        if let Some(bytes) = row.get(at..).and_then(<[u8]>::first_chunk::<N>) {
+            *to = *bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte is where the module says: numbers of all rows side by side.
+    #[test]
+    fn numbers_of_all_rows_lie_side_by_side() {
+        for (dtype, block, half) in [
+            (DType::Q4_0, 18, Some(0)),
+            (DType::Q5_0, 22, Some(0)),
+            (DType::Q8_0, 34, Some(0)),
+            (DType::Q4_K, 144, None),
+            (DType::Q5_K, 176, None),
+            (DType::Q6_K, 210, Some(208)),
+        ] {
+            let row_bytes = 3 * block;
+            let weave = Weave::of(dtype, row_bytes).unwrap();
+            let plain: Vec<u8> = (0..2 * weave.tile_bytes()).map(|at| (at * 31 % 251) as u8).collect();
+            let mut woven = plain.clone();
+            weave.weave(&mut woven);
+            for (at, byte) in plain.iter().enumerate() {
+                let (row, of_row) = (at / row_bytes, at % row_bytes);
+                let (first, of_block) = (of_row / block * block, of_row % block);
+                let (len, start) = match half {
+                    Some(half) if (half..half + 2).contains(&of_block) => (2, half),
+                    Some(0) => (4, 2 + (of_block - 2) / 4 * 4),
+                    _ => (4, of_block / 4 * 4),
+                };
+                let tile = row / TILE * weave.tile_bytes();
+                let place = TILE * (first + start) + len * (row % TILE) + of_block - start;
+                assert_eq!(woven[tile + place], *byte, "{dtype} {at}");
+            }
+        }
+        assert_eq!(Weave::of(DType::Q4_0, 17), None);
+        assert_eq!(Weave::of(DType::F16, 32), None);
+    }
+}
