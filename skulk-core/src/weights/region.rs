@@ -138,6 +138,10 @@ impl Region {
         let (Some(row_bytes), Some(len)) = (row_bytes, len) else {
             return Err(Error::argument("shape", "expected rows of whole blocks, found another shape"));
         };
+        let piece = Piece::filled(len, byte)?;
+        // Of equal bytes any order is the same.
+        let is_whole = |weave: &Weave| len.is_multiple_of(weave.tile_bytes());
+        let woven = Weave::of(dtype, row_bytes).filter(is_whole).map(|_| Arc::clone(&piece));
         Ok(Self {
             name: "".into(),
             dtype,
@@ -146,8 +150,8 @@ impl Region {
             file: None,
             offset: 0,
             range: 0..len,
-            bytes: Bytes::Resident(Piece::filled(len, byte)?),
-            woven: None,
+            bytes: Bytes::Resident(piece),
+            woven,
             on_demand: false,
             gap: 0,
             groups: None,
