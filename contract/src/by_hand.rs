@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use skulk::plan::backend::is_engine;
+use skulk::plan::backend::{ENGINES, is_engine};
 use skulk::plan::{Inventory, PlacementBuilder, Target};
 use skulk::{Cluster, Error, ErrorKind, ModelCard, Placement, Planner, Request};
 
@@ -75,9 +75,6 @@ fn experts(text: &str) -> Option<(Range<usize>, Option<Range<usize>>)> {
         None => Some((range(text)?, None)),
     }
 }
-
-/// Engines that can be named, as messages list them.
-const ENGINES: &str = "engines are cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12 and wgpu-gl, of several devices as in candle-cuda:1";
 
 /// Whether there are the engines of these places; hosts cannot make others.
 fn are_named<'a>(field: &'static str, targets: impl IntoIterator<Item = &'a Target>) -> skulk::Result<()> {

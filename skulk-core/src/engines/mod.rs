@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::DecoderEngine;
 pub use crate::model::{CpuFfn, EngineOptions};
 use crate::plan::Vendor;
+use crate::plan::backend::ENGINES;
 use crate::weights::total_memory;
 
 /// The engine of this name: `cpu`, `candle-cpu`, `candle-cuda`, `candle-metal`, `wgpu`, `wgpu-vulkan`,
@@ -38,7 +39,7 @@ pub fn by_name(name: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
             format!("expected the name of an engine, found `{name}`"),
         )
         .with("field", "engine")
-        .with_hint("engines: cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12, wgpu-gl; of several devices: candle-cuda:1")),
+        .with_hint(ENGINES)),
     }
 }
 

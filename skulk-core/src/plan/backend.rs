@@ -6,7 +6,7 @@ use crate::ids::EngineId;
 use crate::kv_type::KvTypes;
 
 /// Engines that tags can begin with: Skulk 1.3's two, and this library.
-const ENGINES: [&str; 3] = ["mlx", "llama_cpp", SKULK];
+const SOFTWARE: [&str; 3] = ["mlx", "llama_cpp", SKULK];
 const SKULK: &str = "skulk";
 
 /// The engine that a tag names: all of it, or what stands before the first `-`. `None`: one that nobody
@@ -18,7 +18,7 @@ const SKULK: &str = "skulk";
 /// assert_eq!(engine_of("vllm-cuda"), None);
 /// ```
 pub fn engine_of(tag: &str) -> Option<&'static str> {
-    ENGINES
+    SOFTWARE
         .into_iter()
         .find(|engine| tag.strip_prefix(engine).is_some_and(|t| t.is_empty() || t.starts_with('-')))
 }
@@ -45,6 +45,9 @@ const NAMED: [(&str, bool); 9] = [
     ("wgpu-dx12", true),
     ("wgpu-gl", true),
 ];
+
+/// What to do about a name that no engine of this library has.
+pub const ENGINES: &str = "engines: cpu, candle-cpu, candle-cuda, candle-metal, wgpu, wgpu-vulkan, wgpu-metal, wgpu-dx12, wgpu-gl; of several devices: candle-cuda:1";
 
 /// Whether this library makes an engine of this name, where a build and a machine have what it takes.
 ///

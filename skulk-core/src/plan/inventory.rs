@@ -114,8 +114,7 @@ pub struct LayerBytes {
     /// Keys and values of one token, in half precision.
     pub kv_per_token: u64,
     /// Elements of a row's queries, all heads', and of what they make of values: numbers that are multiplied at each position
-    /// that the row sees. 0: it attends to none, or it is not known and taken for
-    /// twice the hidden size.
+    /// that the row sees. 0: it attends to none, or it is not known and taken for twice the hidden size.
     #[cfg_attr(feature = "schema", schemars(default))]
     #[serde(default)]
     pub attended: u64,

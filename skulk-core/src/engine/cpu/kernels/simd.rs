@@ -73,7 +73,7 @@ impl Rows {
         Self { fours: [four(0), four(1), four(2), four(3)], distance, woven: false }
     }
 
-    /// The rows of a [woven](crate::weights::Woven) tile.
+    /// The rows of a woven tile, as `weights/woven.rs` has them.
     #[inline(always)]
     pub(super) fn woven(tile: *const u8) -> Self {
         Self { fours: [tile; 4], distance: 0, woven: true }

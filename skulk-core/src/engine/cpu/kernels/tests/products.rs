@@ -10,6 +10,9 @@ use super::stored::{Element, Stored, all};
 use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps};
 use crate::weights::{DType, Weave};
 
+/// Types whose resident rows are woven.
+const WOVEN: [&str; 6] = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"];
+
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
@@ -89,6 +92,7 @@ impl Matrix<'_> {
         let n_out = self.n_out / LANES * LANES;
         let dtype = DType::ALL.iter().copied().find(|dtype| dtype.to_string() == self.stored.name);
         let weave = dtype.and_then(|dtype| Weave::of(dtype, product.row_bytes));
+        assert_eq!(weave.is_some(), WOVEN.contains(&self.stored.name), "{}", self.stored.name);
         let (Some(weave), true) = (weave, self.step == 1 && n_out > 0) else { return };
         let mut woven =
             self.bytes.memory[self.bytes.offset..][..n_out * product.row_bytes].to_vec().into_boxed_slice();
