@@ -152,11 +152,11 @@ impl<B: Backend> ResidentExperts<B> {
         if spec.cutoff.is_some() {
             self.expect_all(layer, "gates that are all left, of which to take the best, found some cut off")?;
         }
-        let gate = loader.layer_matrix(layer, T::FfnGate)?;
-        let up = loader.layer_matrix(layer, T::FfnUp)?;
         let mut names = [T::FfnGate, T::FfnUp, T::FfnDown].map(|tensor| arch.names.weight(layer, tensor));
         let weights = match self.work.features.filter(|(k, _)| *k < width) {
             None => {
+                let gate = loader.layer_matrix(layer, T::FfnGate)?;
+                let up = loader.layer_matrix(layer, T::FfnUp)?;
                 let both = [&gate, &up];
                 loader.backend.expect(match spec.cutoff {
                     None => Expected::GatedBlock(spec.activation, both),
@@ -166,7 +166,8 @@ impl<B: Backend> ResidentExperts<B> {
             }
             Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
-                let gate_up = [gate, up];
+                // Which may lie in one tensor.
+                let gate_up = [loader.layer_rows(layer, T::FfnGate)?, loader.layer_rows(layer, T::FfnUp)?];
                 // Biases of outputs are no feature's.
                 if loader.checkpoint.tensor(&by_feature).is_some() && !bias {
                     names[2] = by_feature;

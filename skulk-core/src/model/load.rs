@@ -136,23 +136,23 @@ impl<B: Backend> Loader<'_, B> {
         self.backend.matrix(region, bias)
     }
 
-    /// The same of what only products read.
-    fn of_products(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
+    /// The same of a matrix of which many single rows are read: they stay in one piece each.
+    fn stored_by_row(&mut self, region: Region, bias: Option<Vec<f32>>) -> Result<B::Matrix> {
         self.bytes += region.stored_bytes();
-        let region = self.placed_for_products(region)?;
+        let region = self.placed_by_row(region)?;
         self.backend.matrix(region, bias)
     }
 
     /// The region where the shard's weights shall lie, as products take them.
-    fn placed_for_products(&self, region: Region) -> Result<Region> {
+    fn placed(&self, region: Region) -> Result<Region> {
         match self.memory {
             Memory::Resident => region.resident_for_products(self.cancel),
-            _ => self.placed(region),
+            _ => self.placed_by_row(region),
         }
     }
 
-    /// The region where the shard's weights shall lie.
-    fn placed(&self, region: Region) -> Result<Region> {
+    /// The region where the shard's weights shall lie, row by row.
+    fn placed_by_row(&self, region: Region) -> Result<Region> {
         match self.memory {
             Memory::Resident => region.resident(self.cancel),
             _ if self.on_demand => Ok(region.on_demand()),
@@ -206,6 +206,17 @@ impl<B: Backend> Loader<'_, B> {
 
     /// A matrix of a layer, of which several may lie in one tensor.
     pub(super) fn layer_matrix(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Matrix> {
+        let (region, bias) = self.layer_region(layer, tensor)?;
+        self.stored(region, bias)
+    }
+
+    /// The same of one of which many single rows are read.
+    pub(super) fn layer_rows(&mut self, layer: usize, tensor: LayerTensor) -> Result<B::Matrix> {
+        let (region, bias) = self.layer_region(layer, tensor)?;
+        self.stored_by_row(region, bias)
+    }
+
+    fn layer_region(&mut self, layer: usize, tensor: LayerTensor) -> Result<(Region, Option<Vec<f32>>)> {
         let arch = self.arch;
         let (spec, names) = (&arch.layers[layer], &arch.names);
         let (rows, all) = self.rows(layer, tensor);
@@ -215,7 +226,7 @@ impl<B: Backend> Loader<'_, B> {
             true => Some(self.values(&names.bias(layer, tensor), all)?[rows].to_vec()),
             false => None,
         };
-        self.of_products(region, bias)
+        Ok((region, bias))
     }
 
     /// For each head what takes its queries to latent vectors, and what takes latent vectors to its values. Where both lie in
@@ -244,7 +255,8 @@ impl<B: Backend> Loader<'_, B> {
         for head in all.row_parts(n_heads) {
             self.cancel.check()?;
             to_latent.push(self.in_file(head.row_range(0..keys[0]).turned())?);
-            to_values.push(self.placed(head.row_range(keys[0]..head.rows()))?);
+            // Of rows that may be no whole tiles.
+            to_values.push(self.placed_by_row(head.row_range(keys[0]..head.rows()))?);
         }
         Ok([self.backend.stack(to_latent, None)?, self.backend.stack(to_values, None)?])
     }
@@ -255,7 +267,7 @@ impl<B: Backend> Loader<'_, B> {
         let [_, n_in] = first.shape(&arch.layers[layer], arch.hidden_size);
         let (_, all) = self.rows(layer, first);
         let region = self.region(&arch.names.weight(layer, first), &[all, n_in])?;
-        self.of_products(region, None)
+        self.stored(region, None)
     }
 
     /// As many numbers as a vector has, in whatever shape.
@@ -334,11 +346,9 @@ impl<B: Backend> Loader<'_, B> {
         if self.arch.names.stacks_experts() && self.memory == Memory::Resident && is_whole {
             // In one piece.
             let stack = self.checkpoint.region(&self.arch.names.weight(layer, tensor))?;
-            return self
-                .backend
-                .stack(self.placed_for_products(stack)?.on_demand().parts().collect(), biases);
+            return self.backend.stack(self.placed(stack)?.on_demand().parts().collect(), biases);
         }
-        let placed = regions.into_iter().map(|region| Ok(self.placed_for_products(region)?.on_demand()));
+        let placed = regions.into_iter().map(|region| Ok(self.placed(region)?.on_demand()));
         self.backend.stack(placed.collect::<Result<_>>()?, biases)
     }
 
@@ -412,7 +422,7 @@ impl<B: Backend> Loader<'_, B> {
         let region = self.checkpoint.region(name)?;
         let n = region.rows().max(n);
         self.in_file(region.expect_shape(&[n, hidden]))?;
-        self.stored(region, None)
+        self.stored_by_row(region, None)
     }
 
     fn values(&mut self, name: &str, width: usize) -> Result<Vec<f32>> {

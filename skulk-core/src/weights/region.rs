@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::mmap::{MappedFile, Mapping};
 use super::quant::dequantise;
 use super::resident::Piece;
-use super::woven::{TILE, Weave};
+use super::woven::{LARGEST, TILE, Weave};
 use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
@@ -29,7 +29,7 @@ pub struct Region {
     /// Of the whole tensor in its file.
     offset: u64,
     bytes: Bytes,
-    /// The same in memory, in whole tiles of woven rows; what reads single rows reads them in the file.
+    /// The same in memory, in whole tiles of woven rows.
     woven: Option<Arc<Piece>>,
     /// The region's bytes within those of the tensor.
     range: Range<usize>,
@@ -194,15 +194,57 @@ impl Region {
         self.arrays().map(|part| part.range.len().saturating_sub(gaps(part)) as u64).sum()
     }
 
-    /// The bytes of one stored row, without what lies beside it; none of a row that there is not.
+    /// Bytes of a row's own elements.
+    pub(crate) fn own_row_bytes(&self) -> usize {
+        self.row_bytes - self.gap
+    }
+
+    /// The bytes of one stored row in the file, without what lies beside it; none of a row that there is not.
     pub(crate) fn row(&self, row: usize) -> &[u8] {
-        let len = self.row_bytes - self.gap;
         let start = row.checked_mul(self.row_bytes);
-        start.and_then(|start| self.bytes().get(start..start.checked_add(len)?)).unwrap_or_default()
+        start
+            .and_then(|start| self.bytes().get(start..start.checked_add(self.own_row_bytes())?))
+            .unwrap_or_default()
+    }
+
+    /// The woven tile that a row is in, and which of its rows that is.
+    fn tile_of(&self, row: usize) -> Option<(Weave, &[u8], usize)> {
+        let weave = Weave::of(self.dtype, self.own_row_bytes())?;
+        let row = self.range.start.checked_add(row.checked_mul(self.row_bytes)?)? / self.own_row_bytes();
+        let start = (row / TILE).checked_mul(weave.tile_bytes())?;
+        let tile = self.woven.as_ref()?.get(start..start.checked_add(weave.tile_bytes())?)?;
+        Some((weave, tile, row % TILE))
+    }
+
+    /// Memory that reading a row looks at.
+    pub(crate) fn memory_of(&self, row: usize) -> &[u8] {
+        self.tile_of(row).map_or_else(|| self.row(row), |(_, tile, _)| tile)
+    }
+
+    /// Copies the bytes of one stored row, as they are in the file, without what lies beside it.
+    pub(crate) fn copy_row(&self, row: usize, to: &mut [u8]) {
+        match self.tile_of(row) {
+            Some((weave, tile, own)) => {
+                for (at, to) in to.chunks_mut(weave.block()).enumerate() {
+                    weave.copy_block(tile, own, at * weave.block(), to);
+                }
+            }
+            None => to.copy_from_slice(self.row(row)),
+        }
     }
 
     /// The numbers of one row, as many as `out` takes.
     pub(crate) fn decode(&self, row: usize, out: &mut [f32]) {
+        let Some((weave, tile, own)) = self.tile_of(row) else { return self.decode_plain(row, out) };
+        let mut block = [0; LARGEST];
+        let block = &mut block[..weave.block()];
+        for (at, out) in out.chunks_mut(self.dtype.block_len()).enumerate() {
+            weave.copy_block(tile, own, at * weave.block(), block);
+            dequantise(self.dtype, block, out);
+        }
+    }
+
+    fn decode_plain(&self, row: usize, out: &mut [f32]) {
         dequantise(self.dtype, self.row(row), out);
         let Some(Groups { scales, biases, rows, .. }) = self.groups.as_deref() else { return };
         let of = |part: &Self, at: usize| {
@@ -304,8 +346,8 @@ impl Region {
         self.read_into_memory(cancel, false)
     }
 
-    /// The same of what products alone read: where it has whole tiles of rows of a type that can be woven, it is, and whoever
-    /// reads single rows all the same reads them in the file.
+    /// The same of what products read: where it has whole tiles of rows of a type that can be woven, it is. Single rows can
+    /// still be read, at the cost of their tile's memory; what asks for [`bytes`](Self::bytes) reads the file.
     ///
     /// # Errors
     /// As [`resident`](Self::resident).
@@ -628,6 +670,37 @@ mod tests {
         for (first, step, n) in [(0, 2, 4), (1, 1, 6), (0, 0, 2), (0, 1, 0), (6, 1, 1), (0, usize::MAX, 3)] {
             let error = region.every(first, step, n).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TensorShape, "{error}");
+        }
+    }
+
+    /// Rows of woven tensors are those of the file, of all of it and of parts.
+    #[test]
+    fn rows_are_read_from_woven_tiles() {
+        for dtype in [DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K] {
+            let row_bytes = 3 * dtype.block_bytes();
+            // Small numbers only, so that scales are some.
+            let stored: Vec<u8> = (0..48 * row_bytes).map(|at| (at * 31 % 59) as u8).collect();
+            let (_folder, plain) = region(dtype, &[3, 16, 3 * dtype.block_len()], &stored);
+            let woven = plain.clone().resident_for_products(&CancelToken::new()).unwrap();
+            assert!(woven.woven().is_some_and(|bytes| bytes != stored), "{dtype}");
+            let views = |region: &Region| {
+                let second = region.parts().nth(1).unwrap();
+                let some = second.row_range(3..14);
+                [region.row_range(0..48), some.every(2, 3, 3).unwrap(), second, some]
+            };
+            for (plain, woven) in views(&plain).into_iter().zip(views(&woven)) {
+                let width = plain.row_len();
+                let (mut expected, mut found) = (vec![0.0; width], vec![f32::NAN; width]);
+                for row in 0..plain.rows() {
+                    plain.decode(row, &mut expected);
+                    woven.decode(row, &mut found);
+                    assert!(expected.iter().any(|x| *x != 0.0) && expected == found, "{dtype} row {row}");
+                    let mut copy = vec![0; woven.own_row_bytes()];
+                    woven.copy_row(row, &mut copy);
+                    assert_eq!(copy, plain.row(row), "{dtype} row {row}");
+                    assert_eq!(woven.memory_of(row).len(), TILE * row_bytes);
+                }
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use super::dtype::DType;
 
 /// Rows of a tile.
 pub(crate) const TILE: usize = 16;
+/// Bytes of the largest stored block that is woven.
+pub(super) const LARGEST: usize = 210;
 const WORD: usize = 4;
 const HALF: usize = 2;
 
@@ -50,6 +52,27 @@ impl Weave {
         }
     }
 
+    /// One stored block of a tile's row: that at byte `at` of each row.
+    pub(super) fn copy_block(&self, tile: &[u8], row: usize, at: usize, to: &mut [u8]) {
+        let woven = tile.get(TILE * at..).unwrap_or_default();
+        let scale = if self.half == Some(0) { HALF } else { 0 };
+        let (Some((of_scale, woven)), Some((to_scale, to))) =
+            (woven.split_at_checked(TILE * scale), to.split_at_mut_checked(scale))
+        else {
+            return;
+        };
+        one_row::<HALF>(of_scale, row, to_scale);
+        let words = to.len() / WORD * WORD;
+        let (to, last) = to.split_at_mut(words);
+        one_row::<WORD>(woven, row, to);
+        one_row::<HALF>(woven.get(TILE * words..).unwrap_or_default(), row, last);
+    }
+
+    /// Bytes of the blocks that are woven.
+    pub(super) fn block(&self) -> usize {
+        self.block
+    }
+
     fn weave_tile(&self, from: &[u8], to: &mut [u8]) {
         let block = self.block;
         for (at, to) in to.chunks_exact_mut(TILE * block).enumerate() {
@@ -78,6 +101,15 @@ fn side_by_side<const N: usize>(rows: &[&[u8]; TILE], at: usize, to: &mut [u8]) 
     }
 }
 
+/// A row's numbers of `N` bytes among those of all rows.
+fn one_row<const N: usize>(woven: &[u8], row: usize, to: &mut [u8]) {
+    for (all, to) in woven.chunks_exact(TILE * N).zip(to.as_chunks_mut::<N>().0) {
+        if let Some(bytes) = all.get(N * row..).and_then(<[u8]>::first_chunk::<N>) {
+            *to = *bytes;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +130,17 @@ mod tests {
             let plain: Vec<u8> = (0..2 * weave.tile_bytes()).map(|at| (at * 31 % 251) as u8).collect();
             let mut woven = plain.clone();
             weave.weave(&mut woven);
+            for (tile, plain) in
+                woven.chunks_exact(weave.tile_bytes()).zip(plain.chunks_exact(weave.tile_bytes()))
+            {
+                for (row, plain) in plain.chunks_exact(row_bytes).enumerate() {
+                    for (at, plain) in plain.chunks_exact(block).enumerate() {
+                        let mut own = [0; LARGEST];
+                        weave.copy_block(tile, row, at * block, &mut own[..block]);
+                        assert_eq!(own[..block], *plain, "{dtype} {row} {at}");
+                    }
+                }
+            }
             for (at, byte) in plain.iter().enumerate() {
                 let (row, of_row) = (at / row_bytes, at % row_bytes);
                 let (first, of_block) = (of_row / block * block, of_row % block);

@@ -32,11 +32,10 @@ impl<'a> Products<'a> {
                 let mut rest = &mut own.gathered[..];
                 for (at, part) in matrix.weight().arrays().enumerate() {
                     let of = |id: u32| if at == 0 { id as usize } else { beside.of(id as usize) };
-                    ids.iter().for_each(|id| kernels.prefetch(part.row(of(*id))));
+                    ids.iter().for_each(|id| kernels.prefetch(part.memory_of(of(*id))));
                     let (rows, behind) = rest.split_at_mut(LANES * part.row_bytes());
                     for (to, id) in rows.chunks_exact_mut(part.row_bytes()).zip(ids) {
-                        let row = part.row(of(*id));
-                        to[..row.len()].copy_from_slice(row);
+                        part.copy_row(of(*id), &mut to[..part.own_row_bytes()]);
                     }
                     rest = behind;
                 }

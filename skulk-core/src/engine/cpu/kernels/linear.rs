@@ -31,7 +31,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// The same with sixteen other rows of the matrix; behind them are their scales and minima, of a type that has them
+    /// The same with sixteen other rows of the matrix, which are not woven; behind them are their scales and minima, of a type that has them
     /// beside.
     pub(super) fn gathered(self, weights: *const u8) -> Self {
         match self {
@@ -43,7 +43,7 @@ impl Work {
                 let scales = weights.wrapping_add(LANES * product.row_bytes);
                 let mins = scales.wrapping_add(LANES * product.beside.row_bytes);
                 let beside = Beside { scales, mins, ..product.beside };
-                Work::Quantised(Product { weights, beside, n_out: LANES, ..product }, kernel)
+                Work::Quantised(Product { weights, woven: false, beside, n_out: LANES, ..product }, kernel)
             }
         }
     }

@@ -59,8 +59,8 @@ impl Matrix {
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == weight.rows()));
         for part in weight.arrays() {
             // Of rows that are apart, the last one ends with its elements.
-            let last = part.row(part.rows().saturating_sub(1)).len();
-            let all = (part.row_bytes() * part.rows()).saturating_sub(part.row_bytes() - last);
+            let behind = part.row_bytes() - part.own_row_bytes();
+            let all = (part.row_bytes() * part.rows()).saturating_sub(behind);
             assert_eq!(part.bytes().len(), all);
         }
         // Checked where it was read: kernels go by it.
@@ -139,7 +139,7 @@ impl Matrix {
             scales: scales.bytes().as_ptr(),
             mins,
             row_bytes: scales.row_bytes(),
-            own_bytes: scales.row(0).len(),
+            own_bytes: scales.own_row_bytes(),
             shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),
             float: float(scales),
         }

@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use memmap2::MmapMut;
 
 use super::compact::{Coarse, tile_bytes};
-use super::linear::{Products, SharedWork};
+use super::linear::{Products, SharedWork, Work};
 use super::rounding::Activations;
 use super::scratch::grow;
 use super::simd::{BLOCK, LANES};
@@ -269,7 +269,7 @@ impl Exact<'_> {
     /// Notes the k-th largest logit of each activation row among some rows', which end there in `ids`; `None` where
     /// one is no number.
     fn kth(&self, products: &mut Products<'_>, ids: &[u32], ends: &[usize], k: usize) -> Option<()> {
-        let row_bytes = self.head.weight().row(0).len();
+        let row_bytes = self.head.weight().own_row_bytes();
         let Products { scratch, pool, .. } = products;
         scratch.prepare(pool, ends.len(), 0, k);
         for own in &mut scratch.largest {
@@ -362,46 +362,39 @@ impl Exact<'_> {
 
 impl Exact<'_> {
     fn will_need(&self, id: u32) {
-        self.kernels.prefetch(self.head.weight().row(id as usize));
+        self.kernels.prefetch(self.head.weight().memory_of(id as usize));
     }
 
     /// Up to sixteen rows, which are put together first.
     fn gather(&self, row: usize, ids: &[u32], to: &mut [u8], top: &mut Top) {
-        let row_bytes = self.head.weight().row(0).len();
+        let row_bytes = self.head.weight().own_row_bytes();
         // The last row fills the tile up.
         for (lane, to) in to.chunks_exact_mut(row_bytes).enumerate().take(LANES) {
-            to.copy_from_slice(self.head.weight().row(ids[lane.min(ids.len() - 1)] as usize));
+            self.head.weight().copy_row(ids[lane.min(ids.len() - 1)] as usize, to);
         }
-        // SAFETY: sixteen whole rows have just been put there.
-        let logits = unsafe { self.sixteen(row, to.as_ptr()) };
+        // SAFETY: there is such a row of activations; sixteen whole rows have just been put there.
+        let logits = unsafe { self.sixteen(self.work.get().of_row(row).gathered(to.as_ptr()), 0) };
         for (id, logit) in ids.iter().zip(logits) {
             top.see(*id as usize, &[logit]);
         }
     }
 
-    /// Sixteen rows where they are, or as many as there are.
+    /// A tile's rows where they are, `from` on.
     fn tile(&self, row: usize, from: usize, top: &mut Top) {
-        let first = from.min(self.head.n_out() - LANES);
-        // SAFETY: sixteen rows are there, as only larger heads are screened.
-        let logits = unsafe { self.sixteen(row, self.head.weight().row(first).as_ptr()) };
-        top.see(from, &logits[from - first..]);
+        // SAFETY: there is such a row of activations, and such a tile, as only larger heads are screened.
+        let logits = unsafe { self.sixteen(self.work.get().of_row(row), from) };
+        top.see(from, &logits[..LANES.min(self.head.n_out() - from)]);
     }
 
-    /// Products of an activation row with sixteen rows.
+    /// Products with a tile's rows, `from` on.
     ///
     /// # Safety
-    /// Sixteen rows are there.
-    unsafe fn sixteen(&self, row: usize, rows: *const u8) -> [f32; LANES] {
+    /// The work is of one row of activations, and has the tile.
+    unsafe fn sixteen(&self, work: Work, from: usize) -> [f32; LANES] {
         let mut logits = [0.0; LANES];
-        // SAFETY: the caller's promise; there is room for sixteen outputs.
-        unsafe {
-            self.work
-                .get()
-                .of_row(row)
-                .gathered(rows)
-                .writing_to(logits.as_mut_ptr(), 0)
-                .tiles(0..1, std::ptr::null_mut())
-        };
+        let tile = from / LANES;
+        // SAFETY: the caller's promise; there is room for a tile's outputs.
+        unsafe { work.writing_to(logits.as_mut_ptr(), from).tiles(tile..tile + 1, std::ptr::null_mut()) };
         logits
     }
 }

@@ -158,6 +158,42 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
     }
 }
 
+/// Of woven rows, too: of one activation row and of several, screened or not, some candidates and whole tiles of them.
+#[test]
+fn the_largest_logits_of_woven_heads() {
+    let mut numbers = Numbers(35);
+    let never = CancelToken::new();
+    let mut inputs: Vec<_> = (0..5).map(|_| numbers.floats(N_IN)).collect();
+    inputs[2][40] = 500.0;
+    let n_out = N_OUT.next_multiple_of(16);
+    let large = |row: usize| if row % 1000 < 40 || row % 997 == 5 { 30.0 } else { 1.0 };
+    let weights = [
+        head_of(n_out, DType::Q8_0, |_, _| numbers.float()),
+        head_of(n_out, DType::Q8_0, |row, _| numbers.float() * large(row)),
+    ];
+    for weight in weights {
+        let woven = weight.clone().resident_for_products(&never).unwrap();
+        assert!(woven.woven().is_some());
+        let pool = Pool::new(3).unwrap();
+        for kernels in Kernels::all() {
+            let plain = Matrix::new(kernels, weight.clone(), None).unwrap();
+            let woven = Matrix::new(kernels, woven.clone(), None).unwrap();
+            let mut screened = Matrix::new(kernels, woven.weight().clone(), None).unwrap();
+            assert!(screened.screen(kernels, &pool, &never).unwrap() > 0);
+            for (rows, k) in [(0..1, 1), (2..3, 40), (0..5, 1), (0..5, 40), (0..5, 700)] {
+                let x = inputs[rows].concat();
+                let (ids, logits) = top(&pool, kernels, &plain, &x, k);
+                for matrix in [&woven, &screened] {
+                    let found = top(&pool, kernels, matrix, &x, k);
+                    let what = format!("{}: {} rows, {k} largest", kernels.name, x.len() / N_IN);
+                    assert_same(&found.1, &logits, &what);
+                    assert_eq!(found.0, ids, "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// Where too many are about as large for one digit to tell, two do; of so many rows that tiles are packed.
 #[test]
 fn the_largest_logits_of_many_that_are_alike() {
