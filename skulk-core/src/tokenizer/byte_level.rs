@@ -1,7 +1,6 @@
 //! What is a vocabulary of byte pair encoding with merges, as GPT-2 introduced it?
 
-use std::collections::HashSet;
-
+use hashbrown::HashSet;
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -15,7 +14,13 @@ use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use super::pre::{self, Spelling};
 use super::rules::Words;
+use super::texts::Texts;
 use crate::error::Result;
+
+const FIELD: &str = "tokenizer.ggml.merges";
+
+/// Merges that a thread looks at at a time.
+const SHARE: usize = 4096;
 
 /// `name`: how words are cut.
 pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
@@ -25,8 +30,8 @@ pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
             .with("expected", pre::names().join(", "))
             .with_hint("convert the model with one of the known names if it splits alike")
     })?;
-    let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab)?;
+    let texts = Texts::of(&parts.tokens);
+    let (vocab, merges) = vocab_and_merges(parts, &texts)?;
     let broken = |e| invalid("tokenizer.ggml.merges", "the vocabulary is inconsistent").with_source(e);
     let bpe = BPE::builder()
         .vocab_and_merges(vocab, merges)
@@ -60,38 +65,47 @@ pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
     };
     inner.with_pre_tokenizer(Some(Sequence::new(splits)));
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built { inner, words, pieces, duplicates, add_bos: rules.add_bos })
+    Ok(Built { inner, words, pieces, duplicates: texts.duplicates, add_bos: rules.add_bos })
 }
 
-/// The merges in order of rank: pairs separated by a space.
-fn merges(parts: &Parts, vocab: &Vocab) -> Result<Merges> {
-    const FIELD: &str = "tokenizer.ggml.merges";
+/// The crate's map of the vocabulary, and the merges in order of rank.
+fn vocab_and_merges(parts: &Parts, texts: &Texts) -> Result<(Vocab, Merges)> {
     let Some(lines) = &parts.merges else {
         return Err(invalid(FIELD, "expected the merges of a byte-level vocabulary, found none")
             .with_hint("the file carries half a tokenizer: convert the model again"));
     };
-    let mut seen = HashSet::new();
-    let mut merges = Merges::with_capacity(lines.len());
-    for (rank, line) in lines.iter().enumerate() {
-        // A token may begin with a space.
-        let space = line.bytes().skip(1).position(|byte| byte == b' ');
-        let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
-            return Err(invalid(FIELD, "expected two tokens separated by a space")
-                .with("index", rank)
-                .with("found", line)
-                .with_hint("the file's metadata is damaged: fetch it again"));
-        };
-        // As in llama.cpp, the first of equal pairs counts, and a merge of or into something
-        // that is no token has no effect on text that the vocabulary covers.
-        let known = vocab.get(left).zip(vocab.get(right));
-        if let Some(pair) = known
-            && vocab.contains_key(&format!("{left}{right}"))
-            && seen.insert(pair)
-        {
-            merges.push((left.to_owned(), right.to_owned()));
-        }
-    }
-    Ok(merges)
+    let shares: Vec<(usize, &[&str])> = (0..).step_by(SHARE).zip(lines.chunks(SHARE)).collect();
+    let (vocab, merges) = texts.vocab_beside(&shares, |joined, (first, lines)| {
+        let merges = (*first..).zip(*lines).map(|(rank, line)| merge(rank, line, texts, joined));
+        merges.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
+    })?;
+    // As in llama.cpp, the first of equal pairs counts.
+    let mut seen = HashSet::with_capacity(lines.len());
+    let firsts = merges.into_iter().flatten().filter(|(ids, _)| seen.insert(*ids));
+    Ok((vocab, firsts.map(|(_, texts)| texts).collect()))
+}
+
+/// The tokens that a line joins, which are separated by a space, and their ids. `None`: a merge of or into something that is no
+/// token, which as in llama.cpp has no effect on text that the vocabulary covers.
+#[expect(clippy::type_complexity, reason = "a pair of pairs")]
+fn merge(
+    rank: usize,
+    line: &str,
+    texts: &Texts,
+    joined: &mut String,
+) -> Result<Option<((u32, u32), (String, String))>> {
+    // A token may begin with a space.
+    let space = line.bytes().skip(1).position(|byte| byte == b' ');
+    let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
+        return Err(invalid(FIELD, "expected two tokens separated by a space")
+            .with("index", rank)
+            .with("found", line)
+            .with_hint("the file's metadata is damaged: fetch it again"));
+    };
+    joined.clear();
+    joined.extend([left, right]);
+    let known = texts.get(left).zip(texts.get(right)).filter(|_| texts.contains(joined));
+    Ok(known.map(|ids| (ids, (left.to_owned(), right.to_owned()))))
 }
 
 #[cfg(test)]

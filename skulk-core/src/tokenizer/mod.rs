@@ -19,6 +19,7 @@ mod pre;
 mod rules;
 mod sentencepiece;
 mod stop;
+mod texts;
 mod unigram;
 mod word_piece;
 

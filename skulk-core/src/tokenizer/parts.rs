@@ -1,10 +1,8 @@
 //! What does the `tokenizer.ggml` section of a GGUF file state?
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use tokenizers::AddedToken;
-use tokenizers::models::bpe::Vocab;
 
 use super::control;
 use crate::error::{Error, ErrorKind, Result};
@@ -144,20 +142,6 @@ impl<'a> Parts<'a> {
             _ => Err(invalid(field, format!("expected a token id below {tokens}, found {id}"))
                 .with_hint("the file's metadata is damaged: fetch it again")),
         }
-    }
-
-    /// The vocabulary by text. llama.cpp refuses tokens of equal text; files have them, so here
-    /// text becomes the first of them and each of them becomes text.
-    pub(super) fn vocab(&self) -> (Vocab, HashMap<u32, u32>) {
-        let mut vocab = Vocab::with_capacity(self.tokens.len());
-        let mut duplicates = HashMap::new();
-        for (id, &token) in (0_u32..).zip(&self.tokens) {
-            let first = *vocab.entry(token.to_owned()).or_insert(id);
-            if first != id {
-                duplicates.insert(id, first);
-            }
-        }
-        (vocab, duplicates)
     }
 
     /// The tokens that are matched in raw text before anything else.

@@ -11,8 +11,6 @@
 //! with the longer left side comes first: what was joined last then goes on to grow, and since that
 //! is the leftmost run, the result is the same.
 
-use std::collections::HashMap;
-
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{NormalizerWrapper, Tokenizer};
@@ -21,8 +19,8 @@ use super::gguf::Built;
 use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
+use super::texts::Texts;
 use crate::error::Result;
-use crate::workers::share_out;
 
 /// Tokens whose merges a thread finds at a time, with those of the last one's score.
 const SHARE: usize = if cfg!(test) { 64 } else { 4096 };
@@ -31,10 +29,10 @@ const SHARE: usize = if cfg!(test) { 64 } else { 4096 };
 const LONGEST: usize = 256;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
-    let (vocab, duplicates) = parts.vocab();
-    let merges = merges(parts, &vocab, &duplicates)?;
+    let texts = Texts::of(&parts.tokens);
+    let (vocab, merges) = vocab_and_merges(parts, &texts)?;
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
-    let bytes = (0..=u8::MAX).all(|byte| vocab.contains_key(&format!("<0x{byte:02X}>")));
+    let bytes = (0..=u8::MAX).all(|byte| texts.contains(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
     let unknown = unknown.and_then(|id| parts.tokens.get(id));
     if unknown.is_none() && !bytes {
@@ -63,28 +61,33 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     inner.with_normalizer(Some(Sequence::new(normalizers))).map_err(broken)?;
     inner.add_tokens(parts.added()).map_err(broken)?;
     let words = Words::SentencePiece { space_prefix };
-    Ok(Built { inner, words, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
+    Ok(Built {
+        inner,
+        words,
+        pieces: Pieces::sentencepiece(space_prefix),
+        duplicates: texts.duplicates,
+        add_bos: true,
+    })
 }
 
-/// The ways to join two tokens to a third, as ranked merges.
-fn merges(parts: &Parts, vocab: &Vocab, duplicates: &HashMap<u32, u32>) -> Result<Merges> {
+/// The crate's map of the vocabulary, and the ways to join two tokens to a third, as ranked merges.
+fn vocab_and_merges(parts: &Parts, texts: &Texts) -> Result<(Vocab, Merges)> {
     let score = |id: u32| parts.scores.get(id as usize).copied().unwrap_or(0.0);
     let tokens = (0_u32..).zip(&parts.tokens);
     let mut ranked: Vec<(f32, &str)> = tokens
-        .filter(|(id, token)| token.len() <= LONGEST && !duplicates.contains_key(id))
+        .filter(|(id, token)| token.len() <= LONGEST && !texts.duplicates.contains_key(id))
         .map(|(id, &token)| (score(id), token))
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let score = |text: &str| vocab.get(text).map(|&id| score(id));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let score = |text: &str| texts.get(text).map(score);
     let (mut shares, mut rest) = (Vec::new(), &*ranked);
     while !rest.is_empty() {
         let (share, behind) = rest.split_at(border(rest, SHARE));
         shares.push(share);
         rest = behind;
     }
-    let found = share_out(threads, &shares, |joins, share| Ok(merges_of(share, joins, score)))?;
-    Ok(found.into_iter().flatten().collect())
+    let (vocab, merges) = texts.vocab_beside(&shares, |joins, share| Ok(merges_of(share, joins, score)))?;
+    Ok((vocab, merges.into_iter().flatten().collect()))
 }
 
 /// How many tokens there are up to the first one behind `at` whose score is another than that before it.

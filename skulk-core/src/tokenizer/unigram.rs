@@ -12,6 +12,7 @@ use super::gguf::Built;
 use super::parts::{Kind, Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
+use super::texts::Texts;
 use crate::error::Result;
 
 /// What happens to text before it is cut.
@@ -30,7 +31,7 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     const FIELD: &str = "tokenizer.ggml.tokens";
     let broken = |e: tokenizers::Error| invalid(FIELD, "the vocabulary is inconsistent").with_source(e);
     let unknown = parts.id("tokenizer.ggml.unknown_token_id", parts.unknown.or(Some(2)))?;
-    let (_, duplicates) = parts.vocab();
+    let duplicates = Texts::of(&parts.tokens).duplicates;
     if let Some(id) = duplicates.keys().min() {
         return Err(invalid(FIELD, "expected tokens of different texts")
             .with("index", id)

@@ -18,6 +18,7 @@ use super::gguf::Built;
 use super::parts::{Kind, Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
+use super::texts::Texts;
 use crate::error::Result;
 
 /// Longer tokens are not found. Real vocabularies stay far below.
@@ -40,7 +41,7 @@ pub(super) struct Rules {
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     const FIELD: &str = "tokenizer.ggml.tokens";
-    let (vocab, duplicates) = parts.vocab();
+    let texts = Texts::of(&parts.tokens);
     let unknown = parts.id("tokenizer.ggml.unknown_token_id", parts.unknown.or(Some(100)))?;
     let (unknown, text) =
         unknown.and_then(|id| Some((id.0, *parts.tokens.get(id.0 as usize)?))).ok_or_else(|| {
@@ -50,8 +51,10 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     let lowercase = parts.lowercase.unwrap_or(true);
     let strip_accents = parts.strip_accents.unwrap_or(lowercase);
     let broken = |e: tokenizers::Error| invalid(FIELD, "the vocabulary is inconsistent").with_source(e);
-    let model =
-        WordPiece::builder().vocab(vocab).unk_token(text.to_owned()).continuing_subword_prefix(String::new());
+    let model = WordPiece::builder()
+        .vocab(texts.vocab())
+        .unk_token(text.to_owned())
+        .continuing_subword_prefix(String::new());
     let mut inner = Tokenizer::new(model.build().map_err(broken)?);
     // What other programs read comes close.
     inner
@@ -77,7 +80,7 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
         inner,
         words: Words::WordPiece(rules),
         pieces: Pieces::word_piece(),
-        duplicates,
+        duplicates: texts.duplicates,
         add_bos: true,
     })
 }

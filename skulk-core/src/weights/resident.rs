@@ -12,6 +12,7 @@ use std::io::ErrorKind as Io;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -19,6 +20,7 @@ use super::mmap::{io_error, truncated};
 use super::woven::Weave;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
+use crate::workers::share_out;
 
 /// The image begins at a multiple of this, a huge page's size on x86-64 and most ARM systems.
 const HUGE_PAGE: usize = 2 << 20;
@@ -26,7 +28,13 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(super) const GRANULE: usize = 64 << 10;
 /// Bytes read at a time: no more of the file than this, and what the system reads ahead, exists
 /// twice.
-const STEP: u64 = 4 << 20;
+const STEP: usize = 4 << 20;
+/// The same of what is woven, whose bytes are read into a cache first.
+const WOVEN_STEP: usize = 256 << 10;
+/// Threads that read, at most: as many keep memory busy.
+const READERS: usize = 8;
+/// Bytes that a thread reads alone, rather than wait for another one to begin.
+const ALONE: usize = 8 << 20;
 
 /// Address space for a whole file, of which parts are filled.
 #[derive(Debug)]
@@ -106,12 +114,9 @@ impl Image {
         // SAFETY: the range lies within the map, whose memory is initialised, being zero at first.
         // Nothing else refers to it: no piece overlaps it, and the lock keeps others from filling it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.at(range.start), len) };
-        if let Err(error) = fill(file, path, offset, bytes, cancel) {
+        if let Err(error) = fill(file, path, offset, bytes, woven, cancel) {
             self.give_back(&held, &range);
             return Err(error);
-        }
-        if let Some(weave) = &woven {
-            weave.weave(bytes);
         }
         let piece = Arc::new(Piece { image: Arc::clone(self), range: range.clone() });
         held.insert(range.start, Held { end: range.end, woven, piece: Arc::downgrade(&piece) });
@@ -193,30 +198,65 @@ impl Drop for Piece {
     }
 }
 
-/// Reads `bytes` from `offset` of the file, whose own pages are let go on the way.
-fn fill(file: &File, path: &Path, offset: u64, bytes: &mut [u8], cancel: &CancelToken) -> Result<()> {
-    let len = bytes.len() as u64;
-    let (mut at, mut rest) = (offset, bytes);
-    while !rest.is_empty() {
+/// Reads `bytes` from `offset` of the file, and weaves them if they shall be. Several threads take their turns at many, and the
+/// file's own pages are let go on the way.
+fn fill(
+    file: &File,
+    path: &Path,
+    offset: u64,
+    bytes: &mut [u8],
+    woven: Option<Weave>,
+    cancel: &CancelToken,
+) -> Result<()> {
+    let len = bytes.len();
+    // Whole tiles, where there are tiles.
+    let whole =
+        |step: usize| woven.map_or(step, |weave| (step / weave.tile_bytes()).max(1) * weave.tile_bytes());
+    let step = whole(STEP);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(READERS).min(1 + len / ALONE);
+    let starts = (offset..).step_by(step);
+    let parts: Vec<_> = starts.zip(bytes.chunks_mut(step).map(Mutex::new)).collect();
+    share_out(threads, &parts, |own: &mut Vec<u8>, (start, part)| {
         cancel.check()?;
-        // Up to a multiple of the step, so that only a tensor's first and last page are read in part:
-        // the system lets go of whole ones.
-        let step = rest.len().min((STEP - at % STEP) as usize);
-        let (mut part, behind) = rest.split_at_mut(step);
-        let start = at;
-        while !part.is_empty() {
-            match read_at(file, part, at) {
-                Ok(0) => return Err(truncated(path, offset, len, at)),
-                Ok(n) => {
-                    at += n as u64;
-                    part = &mut part[n..];
+        let part = &mut **part.lock().unwrap_or_else(PoisonError::into_inner);
+        let truncated = |at| truncated(path, offset, len as u64, at);
+        match &woven {
+            Some(weave) => {
+                own.resize(whole(WOVEN_STEP).min(len), 0);
+                for (at, to) in (*start..).step_by(own.len()).zip(part.chunks_mut(own.len())) {
+                    let own = &mut own[..to.len()];
+                    read_all(file, path, at, own, truncated)?;
+                    weave.weave(own, to);
                 }
-                Err(error) if error.kind() == Io::Interrupted => {}
-                Err(error) => return Err(io_error(error, path, "read")),
             }
+            None => read_all(file, path, *start, part, truncated)?,
         }
-        let_go(file, start, step as u64);
-        rest = behind;
+        // With the page that the part before ends in: the system lets go of whole ones.
+        let from = start / GRANULE as u64 * GRANULE as u64;
+        let_go(file, from, start - from + part.len() as u64);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Fills `bytes` from `offset` on; `truncated` makes an error of where the file ends before.
+fn read_all(
+    file: &File,
+    path: &Path,
+    mut offset: u64,
+    mut bytes: &mut [u8],
+    truncated: impl Fn(u64) -> Error,
+) -> Result<()> {
+    while !bytes.is_empty() {
+        match read_at(file, bytes, offset) {
+            Ok(0) => return Err(truncated(offset)),
+            Ok(n) => {
+                offset += n as u64;
+                bytes = &mut bytes[n..];
+            }
+            Err(error) if error.kind() == Io::Interrupted => {}
+            Err(error) => return Err(io_error(error, path, "read")),
+        }
     }
     Ok(())
 }

@@ -43,13 +43,10 @@ impl Weave {
         TILE * self.row_bytes
     }
 
-    /// Weaves whole tiles where they are.
-    pub(crate) fn weave(&self, bytes: &mut [u8]) {
-        let mut own = vec![0; self.tile_bytes()];
-        for tile in bytes.chunks_exact_mut(self.tile_bytes()) {
-            own.copy_from_slice(tile);
-            self.weave_tile(&own, tile);
-        }
+    /// Weaves whole tiles.
+    pub(crate) fn weave(&self, from: &[u8], to: &mut [u8]) {
+        let tiles = from.chunks_exact(self.tile_bytes());
+        tiles.zip(to.chunks_exact_mut(self.tile_bytes())).for_each(|(from, to)| self.weave_tile(from, to));
     }
 
     /// One stored block of a tile's row: that at byte `at` of each row.
@@ -129,7 +126,7 @@ mod tests {
             let weave = Weave::of(dtype, row_bytes).unwrap();
             let plain: Vec<u8> = (0..2 * weave.tile_bytes()).map(|at| (at * 31 % 251) as u8).collect();
             let mut woven = plain.clone();
-            weave.weave(&mut woven);
+            weave.weave(&plain, &mut woven);
             for (tile, plain) in
                 woven.chunks_exact(weave.tile_bytes()).zip(plain.chunks_exact(weave.tile_bytes()))
             {

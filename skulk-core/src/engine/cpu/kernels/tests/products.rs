@@ -94,9 +94,9 @@ impl Matrix<'_> {
         let weave = dtype.and_then(|dtype| Weave::of(dtype, product.row_bytes));
         assert_eq!(weave.is_some(), WOVEN.contains(&self.stored.name), "{}", self.stored.name);
         let (Some(weave), true) = (weave, self.step == 1 && n_out > 0) else { return };
-        let mut woven =
-            self.bytes.memory[self.bytes.offset..][..n_out * product.row_bytes].to_vec().into_boxed_slice();
-        weave.weave(&mut woven);
+        let plain = &self.bytes.memory[self.bytes.offset..][..n_out * product.row_bytes];
+        let mut woven = vec![0; plain.len()].into_boxed_slice();
+        weave.weave(plain, &mut woven);
         let mut out = vec![GAP; product.rows * n_out];
         let product = Product {
             weights: woven.as_ptr(),
