@@ -235,17 +235,17 @@ impl Region {
 
     /// The numbers of one row, as many as `out` takes.
     pub(crate) fn decode(&self, row: usize, out: &mut [f32]) {
-        let Some((weave, tile, own)) = self.tile_of(row) else { return self.decode_plain(row, out) };
-        let mut block = [0; LARGEST];
-        let block = &mut block[..weave.block()];
-        for (at, out) in out.chunks_mut(self.dtype.block_len()).enumerate() {
-            weave.copy_block(tile, own, at * weave.block(), block);
-            dequantise(self.dtype, block, out);
+        match self.tile_of(row) {
+            Some((weave, tile, own)) => {
+                let mut block = [0; LARGEST];
+                let block = &mut block[..weave.block()];
+                for (at, out) in out.chunks_mut(self.dtype.block_len()).enumerate() {
+                    weave.copy_block(tile, own, at * weave.block(), block);
+                    dequantise(self.dtype, block, out);
+                }
+            }
+            None => dequantise(self.dtype, self.row(row), out),
         }
-    }
-
-    fn decode_plain(&self, row: usize, out: &mut [f32]) {
-        dequantise(self.dtype, self.row(row), out);
         let Some(Groups { scales, biases, rows, .. }) = self.groups.as_deref() else { return };
         let of = |part: &Self, at: usize| {
             let (mut number, bytes) = ([0.0], part.dtype.block_bytes());
@@ -676,7 +676,8 @@ mod tests {
     /// Rows of woven tensors are those of the file, of all of it and of parts.
     #[test]
     fn rows_are_read_from_woven_tiles() {
-        for dtype in [DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K] {
+        let woven = |dtype: &DType| Weave::of(*dtype, 3 * dtype.block_bytes()).is_some();
+        for dtype in DType::ALL.iter().copied().filter(woven) {
             let row_bytes = 3 * dtype.block_bytes();
             // Small numbers only, so that scales are some.
             let stored: Vec<u8> = (0..48 * row_bytes).map(|at| (at * 31 % 59) as u8).collect();

@@ -26,13 +26,13 @@ pub(crate) struct Weave {
 impl Weave {
     /// That of a type, in rows of so many bytes; `None`: it has none.
     pub(crate) fn of(dtype: DType, row_bytes: usize) -> Option<Self> {
-        let (block, half) = match dtype {
-            DType::Q4_0 => (18, Some(0)),
-            DType::Q5_0 => (22, Some(0)),
-            DType::Q8_0 => (34, Some(0)),
-            DType::Q4_K => (144, None),
-            DType::Q5_K => (176, None),
-            DType::Q6_K => (210, Some(208)),
+        use DType as D;
+        let block = dtype.block_bytes();
+        let half = match dtype {
+            D::Q4_0 | D::Q5_0 | D::Q8_0 | D::IQ4_NL => Some(0),
+            D::Q6_K | D::Q6_K_Linear | D::TQ2_0 => Some(block - HALF),
+            D::Q4_1 | D::Q5_1 | D::Q2_K | D::Q4_K | D::Q5_K | D::IQ4_XS | D::FP4 | D::NVFP4 => None,
+            dtype if dtype.is_affine() => None,
             _ => return None,
         };
         (row_bytes > 0 && row_bytes.is_multiple_of(block)).then_some(Self { block, half, row_bytes })
@@ -118,9 +118,14 @@ mod tests {
             (DType::Q4_0, 18, Some(0)),
             (DType::Q5_0, 22, Some(0)),
             (DType::Q8_0, 34, Some(0)),
+            (DType::IQ4_NL, 18, Some(0)),
+            (DType::Q4_1, 20, None),
             (DType::Q4_K, 144, None),
-            (DType::Q5_K, 176, None),
+            (DType::IQ4_XS, 136, None),
             (DType::Q6_K, 210, Some(208)),
+            (DType::TQ2_0, 66, Some(64)),
+            (DType::Affine3, 12, None),
+            (DType::FP4, 16, None),
         ] {
             let row_bytes = 3 * block;
             let weave = Weave::of(dtype, row_bytes).unwrap();
@@ -152,6 +157,8 @@ mod tests {
             }
         }
         assert_eq!(Weave::of(DType::Q4_0, 17), None);
-        assert_eq!(Weave::of(DType::F16, 32), None);
+        for dtype in [DType::F16, DType::FP8, DType::Q3_K, DType::MXFP4, DType::IQ2_XXS] {
+            assert_eq!(Weave::of(dtype, 32 * dtype.block_bytes()), None);
+        }
     }
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::format::{
-    Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, line, raw,
+    Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, line, raw, word,
 };
 use super::simd::{LANES, Rows, Simd, each_column};
 
@@ -129,7 +129,7 @@ macro_rules! affine {
 /// Words of each row from an offset on, one after the other.
 macro_rules! words {
     ($S:ty, $rows:expr, $raw:expr, $($to:literal: $offset:expr),*) => {
-        $($raw[$to] = <$S>::gather($rows, $offset);)*
+        $($raw[$to] = word::<$S>($rows, $offset);)*
     };
 }
 

@@ -5,7 +5,7 @@
 //! minima are matrices of their own, and small floats ([`small`](super::small)), whose scales are one.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{Rows, Simd, each_column};
+use super::simd::{LANES, Rows, Simd, each_column};
 
 /// Scales of a tile's stored blocks: 16 rows by up to eight blocks of 32, or sixteen halves of them.
 pub(super) struct Scales<S: Simd> {
@@ -141,7 +141,7 @@ unsafe fn last_halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
 
 /// Four bytes of each row.
 #[inline(always)]
-unsafe fn word<S: Simd>(rows: &Rows, offset: usize) -> S::I {
+pub(super) unsafe fn word<S: Simd>(rows: &Rows, offset: usize) -> S::I {
     match rows.together(offset) {
         Some(woven) => S::iload(woven.cast()),
         None => S::gather(rows, offset),
@@ -187,10 +187,16 @@ pub(super) use raw;
 /// The same of 64 bytes, a line of the cache.
 #[inline(always)]
 pub(super) unsafe fn line<S: Simd>(rows: &Rows, offset: usize) -> Raw<S> {
-    // SAFETY: the contract is the same.
-    let (mut raw, line) = unsafe { ([S::isplat(0); 24], S::line(rows, offset)) };
-    let mut at = 0;
-    while at < line.len() {
+    let (mut raw, mut at) = ([S::isplat(0); 24], 0);
+    if let Some(woven) = rows.together(offset) {
+        while at < LANES {
+            raw[at] = S::iload(woven.add(64 * at).cast());
+            at += 1;
+        }
+        return raw;
+    }
+    let line = S::line(rows, offset);
+    while at < LANES {
         raw[at] = line[at];
         at += 1;
     }
@@ -262,7 +268,7 @@ format! {
     Q4_1: 20 bytes, 1 blocks, 4 bits, WithMin;
     read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
     columns(raw, _j) { nibbles::<S>(raw) }
-    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(word::<S>(rows, at)); }
 }
 
 format! {
@@ -282,11 +288,11 @@ format! {
     Q5_1: 24 bytes, 1 blocks, 5 bits, WithMin;
     read<S>(rows, at, _group) {
         let mut raw = raw!(S, rows, at + 8);
-        raw[4] = S::gather(rows, at + 4);
+        raw[4] = word::<S>(rows, at + 4);
         raw
     }
     columns(raw, _j) { five_bits::<S>(raw) }
-    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(S::gather(rows, at)); }
+    scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(word::<S>(rows, at)); }
 }
 
 format! {
@@ -314,9 +320,9 @@ format! {
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
     columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
     scales(out) {
-        let (d, m) = half_pairs::<S>(S::gather(rows, at + 80));
+        let (d, m) = half_pairs::<S>(word::<S>(rows, at + 80));
         let m = S::mul(S::splat(-1.0), m);
-        for (four, packed) in S::columns(rows, at).into_iter().enumerate() {
+        for (four, packed) in words::<S>(rows, at).into_iter().enumerate() {
             for i in 0..4 {
                 let both = byte::<S>(packed, i);
                 out.scale[4 * four + i] = S::mul(d, S::to_f32(S::iand(both, S::isplat(15))));
@@ -364,8 +370,7 @@ format! {
     read<S>(rows, at, group) { raw!(S, rows, at + 32 * group, at + 32 * group + 16) }
     columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 4 * 2, 3)) }
     scales(out) {
-        // The last two bytes: nothing is read behind them.
-        let d = S::half(S::ishr(S::gather(rows, at + 62), 16));
+        let d = last_halves::<S>(rows, at + 64);
         out.scale[..8].fill(d);
     }
 }
@@ -444,8 +449,8 @@ format! {
     Q6Linear: 210 bytes, 8 blocks, 6 bits, InHalves, zero = 32;
     read<S>(rows, at, group) {
         let mut raw = raw!(S, rows, at + 16 * group);
-        raw[4] = S::gather(rows, at + 128 + 8 * group);
-        raw[5] = S::gather(rows, at + 132 + 8 * group);
+        raw[4] = word::<S>(rows, at + 128 + 8 * group);
+        raw[5] = word::<S>(rows, at + 132 + 8 * group);
         raw
     }
     columns(raw, _j) {

@@ -6,6 +6,7 @@
 use super::affine::half;
 use super::format::{
     Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, line, nibbles, raw,
+    word,
 };
 use super::scaled::numbers;
 use super::simd::{LANES, Rows, Simd, each_column};
@@ -203,7 +204,7 @@ format! {
     read<S>(rows, at, group) { raw!(S, rows, at + 8 + 16 * group) }
     columns(raw, _j) { of_table::<S>(raw, &IQ4) }
     scales(out) {
-        let (both, low) = (S::gather(rows, at), S::gather(rows, at + 4));
+        let (both, low) = (word::<S>(rows, at), word::<S>(rows, at + 4));
         let (d, _) = half_pairs::<S>(both);
         for i in 0..8 {
             let high = S::iand(S::ishr(both, 16 + 2 * i), S::isplat(3));

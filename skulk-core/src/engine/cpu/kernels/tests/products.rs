@@ -11,7 +11,29 @@ use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps
 use crate::weights::{DType, Weave};
 
 /// Types whose resident rows are woven.
-const WOVEN: [&str; 6] = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"];
+const WOVEN: [&str; 21] = [
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "Q2_K",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "Q6_K_Linear",
+    "IQ4_NL",
+    "IQ4_XS",
+    "TQ2_0",
+    "Affine2",
+    "Affine3",
+    "Affine4",
+    "Affine5",
+    "Affine6",
+    "Affine8",
+    "FP4",
+    "NVFP4",
+];
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug)]
