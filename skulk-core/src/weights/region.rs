@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::mmap::{MappedFile, Mapping};
 use super::quant::dequantise;
 use super::resident::Piece;
-use super::woven::{LARGEST, TILE, Weave};
+use super::woven::{LARGEST, TILE, WORD, Weave};
 use super::{DType, Memory, TensorInfo};
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result, ShapeDetail};
@@ -30,7 +30,7 @@ pub struct Region {
     offset: u64,
     bytes: Bytes,
     /// The same in memory, in whole tiles of woven rows.
-    woven: Option<Arc<Piece>>,
+    woven: Option<Woven>,
     /// The region's bytes within those of the tensor.
     range: Range<usize>,
     /// Pages are read when they are used; nobody is told beforehand.
@@ -90,6 +90,12 @@ impl Groups {
 }
 
 #[derive(Debug, Clone)]
+struct Woven {
+    weave: Weave,
+    piece: Arc<Piece>,
+}
+
+#[derive(Debug, Clone)]
 enum Bytes {
     Mapped(Arc<Mapping>),
     Resident(Arc<Piece>),
@@ -141,7 +147,8 @@ impl Region {
         let piece = Piece::filled(len, byte)?;
         // Of equal bytes any order is the same.
         let is_whole = |weave: &Weave| len.is_multiple_of(weave.tile_bytes());
-        let woven = Weave::of(dtype, row_bytes).filter(is_whole).map(|_| Arc::clone(&piece));
+        let woven = Weave::of(dtype, row_bytes).filter(is_whole);
+        let woven = woven.map(|weave| Woven { weave, piece: Arc::clone(&piece) });
         Ok(Self {
             name: "".into(),
             dtype,
@@ -208,12 +215,28 @@ impl Region {
     }
 
     /// The woven tile that a row is in, and which of its rows that is.
-    fn tile_of(&self, row: usize) -> Option<(Weave, &[u8], usize)> {
-        let weave = Weave::of(self.dtype, self.own_row_bytes())?;
-        let row = self.range.start.checked_add(row.checked_mul(self.row_bytes)?)? / self.own_row_bytes();
+    fn tile_of(&self, row: usize) -> Option<(&Weave, &[u8], usize)> {
+        let Woven { weave, piece } = self.woven.as_ref()?;
+        let start = self.range.start.checked_add(row.checked_mul(self.row_bytes)?)?;
+        let row = start.checked_div(self.own_row_bytes())?;
         let start = (row / TILE).checked_mul(weave.tile_bytes())?;
-        let tile = self.woven.as_ref()?.get(start..start.checked_add(weave.tile_bytes())?)?;
+        let tile = piece.get(start..start.checked_add(weave.tile_bytes())?)?;
         Some((weave, tile, row % TILE))
+    }
+
+    /// A number of a row of floats.
+    fn number(&self, row: usize, at: usize) -> f32 {
+        let (mut word, mut number) = ([0; WORD], [0.0]);
+        let at = at * self.dtype.block_bytes();
+        let bytes = match self.tile_of(row) {
+            Some((weave, tile, own)) => {
+                weave.copy_block(tile, own, at / WORD * WORD, &mut word);
+                &word[at % WORD..]
+            }
+            None => self.row(row).get(at..).unwrap_or_default(),
+        };
+        dequantise(self.dtype, bytes, &mut number);
+        number[0]
     }
 
     /// Memory that reading a row looks at.
@@ -247,12 +270,7 @@ impl Region {
             None => dequantise(self.dtype, self.row(row), out),
         }
         let Some(Groups { scales, biases, rows, .. }) = self.groups.as_deref() else { return };
-        let of = |part: &Self, at: usize| {
-            let (mut number, bytes) = ([0.0], part.dtype.block_bytes());
-            let row = part.row(rows.of(row));
-            dequantise(part.dtype, row.get(at * bytes..).unwrap_or_default(), &mut number);
-            number[0]
-        };
+        let of = |part: &Self, at: usize| part.number(rows.of(row), at);
         for (at, group) in out.chunks_mut(self.group_len().max(1)).enumerate() {
             let scale = of(scales, at);
             match biases {
@@ -323,7 +341,7 @@ impl Region {
         let tile = TILE * self.row_bytes;
         let is_whole = |at: usize| at.is_multiple_of(tile);
         let whole = self.gap == 0 && is_whole(self.range.start) && is_whole(self.range.end);
-        self.woven.as_ref().filter(|_| whole).and_then(|piece| piece.get(self.range.clone()))
+        self.woven.as_ref().filter(|_| whole).and_then(|woven| woven.piece.get(self.range.clone()))
     }
 
     /// Where the bytes lie: [`Memory::Mapped`] or [`Memory::Resident`].
@@ -343,7 +361,7 @@ impl Region {
     /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]
     /// when it cannot be read, [`ErrorKind::OutOfMemory`], [`ErrorKind::Cancelled`].
     pub fn resident(self, cancel: &CancelToken) -> Result<Self> {
-        self.read_into_memory(cancel, false)
+        self.read_into_memory(None, cancel)
     }
 
     /// The same of what products read: where it has whole tiles of rows of a type that can be woven, it is. Single rows can
@@ -352,10 +370,12 @@ impl Region {
     /// # Errors
     /// As [`resident`](Self::resident).
     pub(crate) fn resident_for_products(self, cancel: &CancelToken) -> Result<Self> {
-        self.read_into_memory(cancel, true)
+        let weave = Weave::of(self.dtype, self.row_bytes);
+        self.read_into_memory(weave, cancel)
     }
 
-    fn read_into_memory(mut self, cancel: &CancelToken, for_products: bool) -> Result<Self> {
+    /// Reads it, woven like this if it is whole tiles; what is beside it likewise.
+    fn read_into_memory(mut self, weave: Option<Weave>, cancel: &CancelToken) -> Result<Self> {
         if let (Bytes::Mapped(mapping), Some(file)) = (&self.bytes, &self.file)
             && !mapping.is_empty()
         {
@@ -365,20 +385,26 @@ impl Region {
                 // Of a stack each matrix.
                 let rows = self.shape.len().checked_sub(2).map_or(0, |at| self.shape[at]);
                 let of_tiles = rows.is_multiple_of(TILE) && ends.into_iter().all(|at| is_whole(at, weave));
-                for_products && self.gap == 0 && of_tiles
+                self.gap == 0 && of_tiles
             };
-            let weave = Weave::of(self.dtype, self.row_bytes).filter(whole);
+            let weave = weave.filter(whole);
             let read = file.read(self.offset, mapping.len() as u64, weave, cancel);
             match read.map_err(|e| e.with("tensor", &self.name))? {
-                Some(piece) if weave.is_some() => self.woven = Some(piece),
-                Some(piece) => self.bytes = Bytes::Resident(piece),
+                Some(piece) => match weave {
+                    Some(weave) => self.woven = Some(Woven { weave, piece }),
+                    None => self.bytes = Bytes::Resident(piece),
+                },
                 None => {}
             }
         }
         if let Some(groups) = self.groups.take() {
             let Groups { scales, biases, wide, rows } = *groups;
-            let biases = biases.map(|biases| biases.resident(cancel)).transpose()?;
-            self.groups = Some(Box::new(Groups { scales: scales.resident(cancel)?, biases, wide, rows }));
+            let read = |part: Self| {
+                let weave = weave.and_then(|_| Weave::beside(part.row_bytes));
+                part.read_into_memory(weave, cancel)
+            };
+            let (scales, biases) = (read(scales)?, biases.map(read).transpose()?);
+            self.groups = Some(Box::new(Groups { scales, biases, wide, rows }));
         }
         Ok(self)
     }
@@ -700,6 +726,39 @@ mod tests {
                     woven.copy_row(row, &mut copy);
                     assert_eq!(copy, plain.row(row), "{dtype} row {row}");
                     assert_eq!(woven.memory_of(row).len(), TILE * row_bytes);
+                }
+            }
+        }
+    }
+
+    /// So are scales and biases beside them, which are woven where their rows are whole words.
+    #[test]
+    fn scales_are_read_from_woven_tiles() {
+        for (groups, float, whole) in [(8, DType::BF16, true), (3, DType::F16, false), (3, DType::F32, true)]
+        {
+            let some = |dtype: DType, len: usize, by: usize| {
+                let bytes: Vec<u8> =
+                    (0..32 * dtype.row_bytes(len).unwrap()).map(|at| (at * by % 59) as u8).collect();
+                region(dtype, &[32, len], &bytes)
+            };
+            let parts =
+                [some(DType::Affine4, 32 * groups, 31), some(float, groups, 7), some(float, groups, 11)];
+            let [elements, scales, biases] = parts.each_ref().map(|(_, region)| region.clone());
+            let plain = elements.with_groups(scales, Some(biases));
+            let woven = plain.clone().resident_for_products(&CancelToken::new()).unwrap();
+            assert!(woven.woven().is_some());
+            for part in [woven.scales(), woven.biases()] {
+                assert_eq!(part.unwrap().woven().is_some(), whole, "{float}");
+                assert_eq!(part.unwrap().memory(), Memory::Resident);
+            }
+            let views =
+                |region: &Region| [region.clone(), region.row_range(3..29), region.every(1, 3, 10).unwrap()];
+            for (plain, woven) in views(&plain).into_iter().zip(views(&woven)) {
+                let (mut expected, mut found) = (vec![0.0; 32 * groups], vec![f32::NAN; 32 * groups]);
+                for row in 0..plain.rows() {
+                    plain.decode(row, &mut expected);
+                    woven.decode(row, &mut found);
+                    assert!(expected.iter().any(|x| *x != 0.0) && expected == found, "{float} row {row}");
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::dtype::DType;
 pub(crate) const TILE: usize = 16;
 /// Bytes of the largest stored block that is woven.
 pub(super) const LARGEST: usize = 210;
-const WORD: usize = 4;
+pub(super) const WORD: usize = 4;
 const HALF: usize = 2;
 
 /// How the blocks of a type are woven.
@@ -36,6 +36,12 @@ impl Weave {
             _ => return None,
         };
         (row_bytes > 0 && row_bytes.is_multiple_of(block)).then_some(Self { block, half, row_bytes })
+    }
+
+    /// That of scales or biases beside such elements, in rows of so many bytes; `None` where these are no whole words.
+    pub(crate) fn beside(row_bytes: usize) -> Option<Self> {
+        let whole = row_bytes > 0 && row_bytes.is_multiple_of(WORD);
+        whole.then_some(Self { block: WORD, half: None, row_bytes })
     }
 
     /// Bytes of a tile.

@@ -2,6 +2,7 @@
 //!
 //! A stored block is 32 integers, whatever a group's length, or where rows allow it a line of the cache: of rows that are a
 //! large power of two apart, as without scales between them they are, few lines stay in a cache until they are read again.
+//! Woven rows have no such distance, and are read block by block.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::format::{
@@ -33,7 +34,7 @@ unsafe fn two_bytes<S: Simd>(rows: &Rows) -> S::I {
 unsafe fn two_numbers<S: Simd>(rows: &Rows, beside: &Beside, group: usize) -> [S::F; 2] {
     // Nothing is read behind the last row.
     let both = if 2 * group + 4 <= beside.own_bytes {
-        S::gather(rows, 2 * group)
+        word::<S>(rows, 2 * group)
     } else if group > 0 {
         S::ishr(S::gather(rows, 2 * group - 2), 16)
     } else {
@@ -59,8 +60,8 @@ unsafe fn of_groups<S: Simd, const N: usize>(stored: &Stored, first: usize, out:
         if block & ((1 << beside.shift) - 1) != 0 {
             (out.scale[j], out.min[j]) = (out.scale[before], out.min[before]);
         } else if beside.float == Float::F32 {
-            out.scale[j] = S::as_f32(S::gather(&stored.scales, 4 * group));
-            out.min[j] = S::as_f32(S::gather(&stored.mins, 4 * group));
+            out.scale[j] = S::as_f32(word::<S>(&stored.scales, 4 * group));
+            out.min[j] = S::as_f32(word::<S>(&stored.mins, 4 * group));
         } else if group.is_multiple_of(2) {
             [out.scale[j], out.scale[WAITING]] = two_numbers::<S>(&stored.scales, beside, group);
             [out.min[j], out.min[WAITING]] = two_numbers::<S>(&stored.mins, beside, group);

@@ -49,7 +49,7 @@ fn permitted() -> bool {
 }
 
 /// Those of AVX-512 but for many rows.
-fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
+fn quantised(dtype: DType, exact: bool, lines: bool) -> Option<Quantised> {
     fn gemm<F: Format, const EXACT: bool>() -> Gemm {
         Gemm {
             pack: pack::<F>,
@@ -64,8 +64,8 @@ fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
             if exact { gemm::<$f, true>() } else { gemm::<$f, false>() }
         };
     }
-    let gemm = by_format!(either, dtype, n_in)?;
-    Some(Quantised { gemm, ..(avx512_vnni::SET.quantised)(dtype, exact, n_in)? })
+    let gemm = by_format!(either, dtype, lines)?;
+    Some(Quantised { gemm, ..(avx512_vnni::SET.quantised)(dtype, exact, lines)? })
 }
 
 /// [`packed::pack`] for this machine.

@@ -5,7 +5,7 @@
 //! minima are matrices of their own, and small floats ([`small`](super::small)), whose scales are one.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{LANES, Rows, Simd, each_column};
+use super::simd::{Rows, Simd, each_column};
 
 /// Scales of a tile's stored blocks: 16 rows by up to eight blocks of 32, or sixteen halves of them.
 pub(super) struct Scales<S: Simd> {
@@ -54,6 +54,8 @@ pub(super) struct Beside {
     pub(super) own_bytes: usize,
     /// A group has 2 to this power blocks of 32.
     pub(super) shift: u32,
+    /// They are tiles of woven rows.
+    pub(super) woven: bool,
     pub(super) float: Float,
 }
 
@@ -75,6 +77,7 @@ impl Beside {
         row_bytes: 0,
         own_bytes: 0,
         shift: 0,
+        woven: false,
         float: Float::F32,
     };
 }
@@ -184,19 +187,12 @@ macro_rules! raw {
 }
 pub(super) use raw;
 
-/// The same of 64 bytes, a line of the cache.
+/// The same of 64 bytes, a line of the cache, of rows that are not woven.
 #[inline(always)]
 pub(super) unsafe fn line<S: Simd>(rows: &Rows, offset: usize) -> Raw<S> {
-    let (mut raw, mut at) = ([S::isplat(0); 24], 0);
-    if let Some(woven) = rows.together(offset) {
-        while at < LANES {
-            raw[at] = S::iload(woven.add(64 * at).cast());
-            at += 1;
-        }
-        return raw;
-    }
-    let line = S::line(rows, offset);
-    while at < LANES {
+    let (mut raw, line) = ([S::isplat(0); 24], S::line(rows, offset));
+    let mut at = 0;
+    while at < line.len() {
         raw[at] = line[at];
         at += 1;
     }

@@ -42,7 +42,7 @@ impl Work {
             Work::Quantised(product, kernel) => {
                 let scales = weights.wrapping_add(LANES * product.row_bytes);
                 let mins = scales.wrapping_add(LANES * product.beside.row_bytes);
-                let beside = Beside { scales, mins, ..product.beside };
+                let beside = Beside { scales, mins, woven: false, ..product.beside };
                 Work::Quantised(Product { weights, woven: false, beside, n_out: LANES, ..product }, kernel)
             }
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::affine::LINE;
 use super::format::{Beside, Float};
 use super::scaled::Scales;
 use super::simd::{BLOCK, LANES};
@@ -47,7 +48,9 @@ impl Matrix {
         let row_bytes = weight.row_bytes();
         let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
-        let of = |exact| (kernels.quantised)(weight.dtype(), exact, weight.row_len());
+        // Woven rows need not be read in lines: see `affine`.
+        let lines = weight.row_len().is_multiple_of(LINE) && weight.woven().is_none();
+        let of = |exact| (kernels.quantised)(weight.dtype(), exact, lines);
         let quantised = || Some(Kernel::Quantised([of(false)?, of(true)?]));
         let kernel = dense().or_else(quantised).ok_or_else(|| {
             Error::new(ErrorKind::Internal, "no kernel for a type").with("dtype", weight.dtype())
@@ -134,10 +137,13 @@ impl Matrix {
     /// Where the scales and minima of its groups are, if they are beside the integers.
     pub(super) fn beside(&self) -> Beside {
         let Some(scales) = self.weight.scales() else { return Beside::NOTHING };
-        let mins = self.weight.biases().map_or(std::ptr::null(), |mins| mins.bytes().as_ptr());
+        let mins = self.weight.biases();
+        let woven = mins.into_iter().chain([scales]).all(|part| part.woven().is_some());
+        let start = |part: &Region| part.woven().filter(|_| woven).unwrap_or(part.bytes()).as_ptr();
         Beside {
-            scales: scales.bytes().as_ptr(),
-            mins,
+            scales: start(scales),
+            mins: mins.map_or(std::ptr::null(), start),
+            woven,
             row_bytes: scales.row_bytes(),
             own_bytes: scales.own_row_bytes(),
             shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),

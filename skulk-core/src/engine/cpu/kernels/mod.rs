@@ -88,8 +88,8 @@ pub(crate) struct Kernels {
     /// Its name, e.g. `avx512`.
     pub(crate) name: &'static str,
     available: fn() -> bool,
-    /// Of a storage type, whether exact, for rows of so many elements.
-    quantised: fn(DType, bool, usize) -> Option<Quantised>,
+    /// Of a storage type, whether exact, and whether a line of the cache is read of each row at a time.
+    quantised: fn(DType, bool, bool) -> Option<Quantised>,
     dense: fn(DType) -> Option<Multiply>,
     /// Of 8-bit floats.
     unpack: scaled::Unpack,
@@ -144,10 +144,10 @@ struct Floats {
     many: Option<(scaled::Unpack, Multiply)>,
 }
 
-/// What `$of!` makes of the [`Format`] that reads rows of so many elements of a type; `None` for types of floats.
+/// What `$of!` makes of the [`Format`] that reads rows of a type, in lines of the cache or not; `None` for types of floats.
 macro_rules! by_format {
-    ($of:ident, $dtype:expr, $n_in:expr) => {{
-        let lines = $n_in.is_multiple_of(affine::LINE);
+    ($of:ident, $dtype:expr, $lines:expr) => {{
+        let lines: bool = $lines;
         Some(match $dtype {
             DType::Q4_0 => $of!(format::Q4_0),
             DType::Q4_1 => $of!(format::Q4_1),
@@ -319,13 +319,13 @@ macro_rules! instruction_set {
                 }
             }
 
-            fn quantised(dtype: DType, exact: bool, n_in: usize) -> Option<Quantised> {
+            fn quantised(dtype: DType, exact: bool, lines: bool) -> Option<Quantised> {
                 macro_rules! either {
                     ($f:ty) => {
                         if exact { of::<$f, true>() } else { of::<$f, false>() }
                     };
                 }
-                by_format!(either, dtype, n_in)
+                by_format!(either, dtype, lines)
             }
 
             fn dense(dtype: DType) -> Option<Multiply> {

@@ -49,15 +49,14 @@ impl Product {
         let beside = self.beside;
         let (first, apart) =
             if self.n_out < LANES { (tile, 0) } else { ((tile * LANES).min(self.n_out - LANES), 1) };
-        let rows =
-            |start: *const u8, bytes: usize| Rows::new(start.wrapping_add(first * bytes), apart * bytes);
+        let rows = |start: *const u8, bytes: usize, woven: bool| {
+            let start = start.wrapping_add(first * bytes);
+            if woven { Rows::woven(start) } else { Rows::new(start, apart * bytes) }
+        };
         let stored = Stored {
-            rows: match self.woven {
-                true => Rows::woven(self.weights.wrapping_add(first * self.row_bytes)),
-                false => rows(self.weights, self.row_bytes),
-            },
-            scales: rows(beside.scales, beside.row_bytes),
-            mins: rows(beside.mins, beside.row_bytes),
+            rows: rows(self.weights, self.row_bytes, self.woven),
+            scales: rows(beside.scales, beside.row_bytes, beside.woven),
+            mins: rows(beside.mins, beside.row_bytes, beside.woven),
             beside,
         };
         (first, stored)

@@ -33,7 +33,7 @@ const WAITING: usize = 12;
 #[inline(always)]
 unsafe fn four_bytes<S: Simd>(rows: &Rows, row_bytes: usize, at: usize) -> S::I {
     if at + 4 <= row_bytes {
-        return S::gather(rows, at);
+        return word::<S>(rows, at);
     }
     // Nothing is read behind the last row.
     if row_bytes >= 4 {

@@ -37,7 +37,7 @@ fn check(numbers: &mut Numbers, stored: &Stored, [n_out, blocks]: [usize; 2], sh
     let [integers, scales, mins] = [integers, scales, mins].map(|bytes| Bytes::new(&bytes, n_out % 3));
     let row_bytes = groups * if float == Float::F32 { 4 } else { 2 };
     let [scales, mins] = [scales.as_ptr(), mins.as_ptr()];
-    let beside = Beside { scales, mins, row_bytes, own_bytes: row_bytes, shift, float };
+    let beside = Beside { scales, mins, row_bytes, own_bytes: row_bytes, shift, woven: false, float };
     let bias = numbers.floats(n_out);
     let bias = (n_out % 2 == 1).then_some(&*bias);
     let matrix = Matrix { stored, bytes: &integers, n_out, blocks, step: 1, bias, beside };

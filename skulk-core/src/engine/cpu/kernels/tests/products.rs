@@ -1,5 +1,6 @@
 //! Are products with quantised matrices the same everywhere, and what a formula in f64 says?
 
+use super::super::affine::LINE;
 use super::super::direct::MOST;
 use super::super::format::Beside;
 use super::super::product::Product;
@@ -66,7 +67,7 @@ impl Matrix<'_> {
         exact: bool,
         by: By,
     ) -> Vec<f32> {
-        let quantised = (self.stored.kernels)(kernels, exact, self.blocks * BLOCK);
+        let quantised = (self.stored.kernels)(kernels, exact, (self.blocks * BLOCK).is_multiple_of(LINE));
         let (n_out, stride) = (self.n_out, self.n_out + 3);
         let mut from = x.from(row);
         let mut pairs = x.paired(kernels, row);
@@ -105,7 +106,7 @@ impl Matrix<'_> {
             }
         }
         let results = without_gaps(&out, n_out, stride);
-        self.check_woven(&product, &results, (quantised, by));
+        self.check_woven(&product, &results, ((self.stored.kernels)(kernels, exact, false), by));
         results
     }
 
@@ -119,10 +120,29 @@ impl Matrix<'_> {
         let plain = &self.bytes.memory[self.bytes.offset..][..n_out * product.row_bytes];
         let mut woven = vec![0; plain.len()].into_boxed_slice();
         weave.weave(plain, &mut woven);
+        // What is beside them is woven, too, where it can be.
+        let Beside { scales, mins, row_bytes, .. } = self.beside;
+        let weave_beside = |from: *const u8, weave: Weave| {
+            // SAFETY: there is a row of each of them for each output.
+            let plain = unsafe { std::slice::from_raw_parts(from, n_out * row_bytes) };
+            let mut woven = vec![0; plain.len()].into_boxed_slice();
+            weave.weave(plain, &mut woven);
+            woven
+        };
+        let both = Weave::beside(row_bytes)
+            .map(|weave| [scales, mins].map(|from| (!from.is_null()).then(|| weave_beside(from, weave))));
+        let beside = match &both {
+            Some([Some(scales), mins]) => {
+                let mins = mins.as_ref().map_or(std::ptr::null(), |mins| mins.as_ptr());
+                Beside { scales: scales.as_ptr(), mins, woven: true, ..self.beside }
+            }
+            _ => self.beside,
+        };
         let mut out = vec![GAP; product.rows * n_out];
         let product = Product {
             weights: woven.as_ptr(),
             woven: true,
+            beside,
             n_out,
             out: out.as_mut_ptr(),
             stride: n_out,

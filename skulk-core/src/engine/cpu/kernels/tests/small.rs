@@ -41,7 +41,15 @@ fn check(numbers: &mut Numbers, stored: &Stored, kind: &Kind, [n_out, blocks]: [
     let [elements, scales] = [without_rest(&elements, own_row), without_rest(&scales, own_bytes)]
         .map(|bytes| Bytes::new(&bytes, n_out % 3));
     let (row_bytes, mins) = (own_bytes * step, std::ptr::null());
-    let beside = Beside { scales: scales.as_ptr(), mins, row_bytes, own_bytes, shift: 0, float: Float::E8M0 };
+    let beside = Beside {
+        scales: scales.as_ptr(),
+        mins,
+        row_bytes,
+        own_bytes,
+        shift: 0,
+        woven: false,
+        float: Float::E8M0,
+    };
     let bias = numbers.floats(n_out);
     let bias = (n_out % 2 == 1).then_some(&*bias);
     let matrix = Matrix { stored, bytes: &elements, n_out, blocks, step, bias, beside };
@@ -75,7 +83,8 @@ fn every_small_scale() {
     let scales: Vec<u8> = (0..=255).flat_map(|x| [x, x ^ 0x80]).collect();
     let [elements, scales] = [elements, scales].map(|bytes| Bytes::new(&bytes, 0));
     let (mins, float) = (std::ptr::null(), Float::F32);
-    let beside = Beside { scales: scales.as_ptr(), mins, row_bytes: 2, own_bytes: 2, shift: 0, float };
+    let beside =
+        Beside { scales: scales.as_ptr(), mins, row_bytes: 2, own_bytes: 2, shift: 0, woven: false, float };
     let (n_out, blocks, step) = (256, 1, 1);
     let matrix = Matrix { stored: &stored, bytes: &elements, n_out, blocks, step, bias: None, beside };
     let x = |i: usize| [127.0, 0.0, 64.0][if i == 0 { 0 } else { 1 + i / 31 }];
@@ -99,7 +108,8 @@ fn every_power_of_two() {
     let scales: Vec<u8> = (0..=255).collect();
     let [elements, scales] = [elements, scales].map(|bytes| Bytes::new(&bytes, 0));
     let (mins, float) = (std::ptr::null(), Float::E8M0);
-    let beside = Beside { scales: scales.as_ptr(), mins, row_bytes: 1, own_bytes: 1, shift: 0, float };
+    let beside =
+        Beside { scales: scales.as_ptr(), mins, row_bytes: 1, own_bytes: 1, shift: 0, woven: false, float };
     let (n_out, blocks, step) = (256, 1, 1);
     let matrix = Matrix { stored: &stored, bytes: &elements, n_out, blocks, step, bias: None, beside };
     let x: Vec<f32> = (0..9 * BLOCK).map(|i| if i % BLOCK == 0 { 127.0 } else { 0.0 }).collect();

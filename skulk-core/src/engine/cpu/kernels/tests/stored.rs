@@ -19,8 +19,8 @@ pub(super) struct Stored {
     pub(super) len: usize,
     /// Where its half-precision scales lie; a 32-bit one is at 0 where there are none.
     pub(super) halves: &'static [usize],
-    /// Exact ones or others, for rows of so many elements.
-    pub(super) kernels: fn(&Kernels, bool, usize) -> Quantised,
+    /// Exact ones or others, in lines or not.
+    pub(super) kernels: fn(&Kernels, bool, bool) -> Quantised,
     element: fn(&[u8], usize) -> Element,
 }
 
@@ -31,7 +31,7 @@ macro_rules! stored {
             bytes: $bytes,
             len: $len,
             halves: &$halves,
-            kernels: |kernels, exact, n_in| (kernels.quantised)(DType::$name, exact, n_in).unwrap(),
+            kernels: |kernels, exact, lines| (kernels.quantised)(DType::$name, exact, lines).unwrap(),
             element: $element,
         },)*]
     };
