@@ -389,12 +389,10 @@ impl Region {
             };
             let weave = weave.filter(whole);
             let read = file.read(self.offset, mapping.len() as u64, weave, cancel);
-            match read.map_err(|e| e.with("tensor", &self.name))? {
-                Some(piece) => match weave {
-                    Some(weave) => self.woven = Some(Woven { weave, piece }),
-                    None => self.bytes = Bytes::Resident(piece),
-                },
-                None => {}
+            match (read.map_err(|e| e.with("tensor", &self.name))?, weave) {
+                (Some(piece), Some(weave)) => self.woven = Some(Woven { weave, piece }),
+                (Some(piece), None) => self.bytes = Bytes::Resident(piece),
+                (None, _) => {}
             }
         }
         if let Some(groups) = self.groups.take() {
