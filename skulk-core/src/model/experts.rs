@@ -166,7 +166,7 @@ impl<B: Backend> ResidentExperts<B> {
             }
             Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
-                // Which may lie in one tensor.
+                // Rows of up are read alone; gate lies as up does, as both may lie in one tensor.
                 let gate_up = [loader.layer_rows(layer, T::FfnGate)?, loader.layer_rows(layer, T::FfnUp)?];
                 // Biases of outputs are no feature's.
                 if loader.checkpoint.tensor(&by_feature).is_some() && !bias {

@@ -255,7 +255,7 @@ impl<B: Backend> Loader<'_, B> {
         for head in all.row_parts(n_heads) {
             self.cancel.check()?;
             to_latent.push(self.in_file(head.row_range(0..keys[0]).turned())?);
-            // Of rows that may be no whole tiles.
+            // Row by row: heads that are no whole tiles would ask for another form of the tensor than others.
             to_values.push(self.placed_by_row(head.row_range(keys[0]..head.rows()))?);
         }
         Ok([self.backend.stack(to_latent, None)?, self.backend.stack(to_values, None)?])

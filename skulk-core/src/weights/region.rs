@@ -355,7 +355,7 @@ impl Region {
 
     /// The same region, its whole tensor read into memory, as [`Memory::Resident`] says; looks at `cancel` every few
     /// megabytes. While anybody holds it, the same opened file gives the same memory again. A tensor
-    /// without bytes, and one that overlaps another that is held, stays mapped.
+    /// without bytes, one that overlaps another that is held, and one that a model holds woven, stays mapped.
     ///
     /// # Errors
     /// [`ErrorKind::CheckpointTruncated`] when the file shrank since opening, [`ErrorKind::FileIo`]

@@ -26,10 +26,10 @@ use crate::workers::share_out;
 const HUGE_PAGE: usize = 2 << 20;
 /// Memory is given back in whole multiples of this: of the page size on every system.
 pub(super) const GRANULE: usize = 64 << 10;
-/// Bytes read at a time: no more of the file than this, and what the system reads ahead, exists
+/// Bytes that a thread reads at a time: no more of the file than this, and what the system reads ahead, exists
 /// twice.
 const STEP: usize = 4 << 20;
-/// The same of what is woven, whose bytes are read into a cache first.
+/// Bytes of what is woven that are read at a time: they are woven from a cache.
 const WOVEN_STEP: usize = 256 << 10;
 /// Threads that read, at most: as many keep memory busy.
 const READERS: usize = 8;
@@ -236,6 +236,8 @@ fn fill(
         let_go(file, from, start - from + part.len() as u64);
         Ok(())
     })?;
+    // Pages that are larger than a granule may cross parts.
+    let_go(file, offset, len as u64);
     Ok(())
 }
 
