@@ -15,7 +15,7 @@ use crate::engine::backend::{Attend, Backend, NormRope, PAGE, PageSpec, Spans};
 use crate::engine::cpu::{Cpu, Nearest, trace};
 use crate::engine::{KvType, Precision, StepCx};
 use crate::error::Result;
-use crate::weights::{DType, MappedFile, Region, TensorInfo};
+use crate::weights::{DType, MappedFile, Memory, Region, TensorInfo};
 
 /// An operation that threads shared.
 pub struct Traced {
@@ -48,8 +48,8 @@ pub struct Operations(Cpu);
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 /// The first bytes of a file as a matrix `[out, in]`; of types that have them beside, scales (and biases) are behind it: in
-/// bfloat16 for groups of 64, or small floats for 32 or 16.
-pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Result<Region> {
+/// bfloat16 for groups of 64, or small floats for 32 or 16. Resident ones are as models have them.
+pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2], memory: Memory) -> Result<Region> {
     let mut offset = 0;
     let mut next = |dtype: DType, n_in: usize| {
         let len = (dtype.row_bytes(n_in).unwrap_or(0) * n_out) as u64;
@@ -59,14 +59,18 @@ pub fn matrix(file: &MappedFile, dtype: DType, [n_out, n_in]: [usize; 2]) -> Res
         region
     };
     let weights = next(dtype, n_in)?;
-    Ok(match dtype {
+    let weights = match dtype {
         DType::FP4 | DType::FP8 => weights.with_groups(next(DType::E8M0, n_in / 32)?, None),
         DType::NVFP4 => weights.with_groups(next(DType::E4M3, n_in / 16)?, None),
         dtype if dtype.is_affine() => {
             weights.with_groups(next(DType::BF16, n_in / 64)?, Some(next(DType::BF16, n_in / 64)?))
         }
         _ => weights,
-    })
+    };
+    match memory {
+        Memory::Resident => weights.resident_for_products(&CancelToken::new()),
+        _ => Ok(weights),
+    }
 }
 
 fn numbers(n: usize) -> Vec<f32> {

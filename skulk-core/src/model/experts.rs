@@ -166,8 +166,12 @@ impl<B: Backend> ResidentExperts<B> {
             }
             Some((k, compute)) => {
                 let by_feature = arch.names.down_features(layer);
-                // Rows of up are read alone; gate lies as up does, as both may lie in one tensor.
-                let gate_up = [loader.layer_rows(layer, T::FfnGate)?, loader.layer_rows(layer, T::FfnUp)?];
+                // Rows of up are read alone. Where gate lies in one tensor with it, it lies as up does.
+                let gate = match arch.names.fused(&arch.layers[layer], T::FfnGate).count() {
+                    1 => loader.layer_matrix(layer, T::FfnGate)?,
+                    _ => loader.layer_rows(layer, T::FfnGate)?,
+                };
+                let gate_up = [gate, loader.layer_rows(layer, T::FfnUp)?];
                 // Biases of outputs are no feature's.
                 if loader.checkpoint.tensor(&by_feature).is_some() && !bias {
                     names[2] = by_feature;

@@ -20,7 +20,9 @@ use crate::error::Result;
 const FIELD: &str = "tokenizer.ggml.merges";
 
 /// Merges that a thread looks at at a time.
-const SHARE: usize = 4096;
+const SHARE: usize = if cfg!(test) { 3 } else { 4096 };
+
+type Pair<T> = (T, T);
 
 /// `name`: how words are cut.
 pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
@@ -87,13 +89,12 @@ fn vocab_and_merges(parts: &Parts, texts: &Texts) -> Result<(Vocab, Merges)> {
 
 /// The tokens that a line joins, which are separated by a space, and their ids. `None`: a merge of or into something that is no
 /// token, which as in llama.cpp has no effect on text that the vocabulary covers.
-#[expect(clippy::type_complexity, reason = "a pair of pairs")]
 fn merge(
     rank: usize,
     line: &str,
     texts: &Texts,
     joined: &mut String,
-) -> Result<Option<((u32, u32), (String, String))>> {
+) -> Result<Option<(Pair<u32>, Pair<String>)>> {
     // A token may begin with a space.
     let space = line.bytes().skip(1).position(|byte| byte == b' ');
     let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
@@ -116,6 +117,26 @@ mod tests {
     use super::super::parts::Kind;
     use super::*;
     use crate::ids::TokenId;
+
+    /// In whichever thread's share they are: of equal pairs the first counts, and a line that is no pair is named.
+    #[test]
+    fn merges_are_those_of_all_shares_in_order() {
+        let tokens = ["a", "b", "c", "ab", "bc", "abc", "ca"];
+        let lines = vec!["b c", "a b", "c a", "x y", "a b", "ab c", "b c", "a c"];
+        let mut parts = Parts { tokens: tokens.to_vec(), merges: Some(lines), ..Parts::default() };
+        let (vocab, merges) = vocab_and_merges(&parts, &Texts::of(&parts.tokens)).unwrap();
+        let pairs = merges.iter().map(|(left, right)| (left.as_str(), right.as_str()));
+        assert_eq!(pairs.collect::<Vec<_>>(), [("b", "c"), ("a", "b"), ("c", "a"), ("ab", "c")]);
+        assert_eq!(vocab.len(), tokens.len());
+        for broken in 0..8 {
+            let lines = parts.merges.as_mut().unwrap();
+            lines[broken] = "abc";
+            lines[7] = "bc";
+            let error = vocab_and_merges(&parts, &Texts::of(&parts.tokens)).unwrap_err();
+            assert!(error.context().contains(&("index", broken.to_string())), "{error}");
+            parts.merges.as_mut().unwrap()[broken] = "a b";
+        }
+    }
 
     #[test]
     fn agrees_with_the_tokenizer_json_it_was_made_from() {

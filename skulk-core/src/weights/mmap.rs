@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use memmap2::{Mmap, MmapOptions};
 
 use super::incomplete;
-use super::resident::{Image, Piece, read_at};
+use super::resident::{Image, Piece, read_all};
 use super::woven::Weave;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -126,7 +126,8 @@ impl MappedFile {
     }
 
     /// Bytes of the file that somebody holds mapped; of a file whose tensors were
-    /// [read](crate::Region::resident), only what is mapped beside them.
+    /// [read](crate::Region::resident), what is mapped beside them, and those that a model holds woven, whose pages nobody
+    /// reads.
     pub fn mapped(&self) -> u64 {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().filter(|(_, mapping)| mapping.strong_count() > 0).map(|((_, len), _)| len).sum()
@@ -140,15 +141,7 @@ impl MappedFile {
     /// Reads `len` bytes from `offset`, without mapping them.
     pub(crate) fn read_part(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
         let mut part = vec![0; self.check(offset, len)?];
-        let mut at = 0;
-        while let Some(rest) = part.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            match read_at(&self.file, rest, offset + at as u64) {
-                Ok(0) => return Err(truncated(&self.path, offset, len, offset + at as u64)),
-                Ok(n) => at += n,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(io_error(e, &self.path, "read")),
-            }
-        }
+        read_all(&self.file, &self.path, offset, &mut part, |end| truncated(&self.path, offset, len, end))?;
         Ok(part)
     }
 

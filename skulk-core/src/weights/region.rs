@@ -218,6 +218,7 @@ impl Region {
     fn tile_of(&self, row: usize) -> Option<(&Weave, &[u8], usize)> {
         let Woven { weave, piece } = self.woven.as_ref()?;
         let start = self.range.start.checked_add(row.checked_mul(self.row_bytes)?)?;
+        let start = Some(start).filter(|start| *start < self.range.end)?;
         let row = start.checked_div(self.own_row_bytes())?;
         let start = (row / TILE).checked_mul(weave.tile_bytes())?;
         let tile = piece.get(start..start.checked_add(weave.tile_bytes())?)?;
@@ -725,8 +726,33 @@ mod tests {
                     assert_eq!(copy, plain.row(row), "{dtype} row {row}");
                     assert_eq!(woven.memory_of(row).len(), TILE * row_bytes);
                 }
+                assert!(woven.memory_of(plain.rows()).is_empty() && plain.row(plain.rows()).is_empty());
             }
         }
+    }
+
+    /// Of several parts, the last of them short, by several threads; or of none, when reading is cancelled.
+    #[test]
+    fn large_tensors_are_woven_in_parts() {
+        let dtype = DType::Q8_0;
+        let row_bytes = 3 * dtype.block_bytes();
+        let stored: Vec<u8> = (0..101 * TILE * row_bytes).map(|at| (at * 31 % 251) as u8).collect();
+        let weave = Weave::of(dtype, row_bytes).unwrap();
+        let mut expected = vec![0; stored.len()];
+        weave.weave(&stored, &mut expected);
+        let (_folder, plain) = region(dtype, &[101 * TILE, 3 * dtype.block_len()], &stored);
+        let cancel = CancelToken::new();
+        cancel.cancel();
+        let error = plain.clone().resident_for_products(&cancel).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        let woven = plain.clone().resident_for_products(&CancelToken::new()).unwrap();
+        assert!(woven.woven() == Some(&expected));
+        // Whoever wants it as it is while it is woven reads the file.
+        let other = plain.resident(&CancelToken::new()).unwrap();
+        assert!(other.memory() == Memory::Mapped && other.bytes() == stored);
+        drop((woven, other.clone()));
+        let again = other.resident(&CancelToken::new()).unwrap();
+        assert!(again.memory() == Memory::Resident && again.bytes() == stored);
     }
 
     /// So are scales and biases beside them, which are woven where their rows are whole words.

@@ -28,13 +28,13 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(super) const GRANULE: usize = 64 << 10;
 /// Bytes that a thread reads at a time: no more of the file than this, and what the system reads ahead, exists
 /// twice.
-const STEP: usize = 4 << 20;
+const STEP: usize = if cfg!(test) { 16 << 10 } else { 4 << 20 };
 /// Bytes of what is woven that are read at a time: they are woven from a cache.
-const WOVEN_STEP: usize = 256 << 10;
+const WOVEN_STEP: usize = if cfg!(test) { 5 << 10 } else { 256 << 10 };
 /// Threads that read, at most: as many keep memory busy.
 const READERS: usize = 8;
 /// Bytes that a thread reads alone, rather than wait for another one to begin.
-const ALONE: usize = 8 << 20;
+const ALONE: usize = if cfg!(test) { 16 << 10 } else { 8 << 20 };
 
 /// Address space for a whole file, of which parts are filled.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ fn fill(
 }
 
 /// Fills `bytes` from `offset` on; `truncated` makes an error of where the file ends before.
-fn read_all(
+pub(super) fn read_all(
     file: &File,
     path: &Path,
     mut offset: u64,
@@ -275,12 +275,12 @@ fn let_go(file: &File, offset: u64, len: u64) {
 }
 
 #[cfg(unix)]
-pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, bytes, offset)
 }
 
 #[cfg(windows)]
-pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
 }
 

@@ -12,18 +12,26 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use skulk::internals::{Operations, Run, matrix};
-use skulk::{DType, MappedFile, Precision};
+use skulk::{DType, MappedFile, Memory, Precision};
 use tempfile::NamedTempFile;
 
-const DTYPES: [DType; 8] = [
+const DTYPES: [DType; 16] = [
     DType::Q8_0,
     DType::Q4_0,
+    DType::Q4_1,
     DType::Q5_0,
+    DType::Q5_1,
+    DType::Q2_K,
     DType::Q4_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
     DType::BF16,
     DType::Affine4,
+    DType::Affine6,
+    DType::Affine8,
     DType::FP4,
+    DType::NVFP4,
 ];
 /// Output rows of the head and of a feed-forward block of Gemma 3 270M.
 const HEAD: usize = 262_144;
@@ -43,6 +51,7 @@ fn width(dtype: DType) -> usize {
 fn stored_bytes(dtype: DType, n_in: usize) -> u64 {
     let beside = match dtype {
         DType::FP4 => n_in / 32,
+        DType::NVFP4 => n_in / 16,
         dtype if dtype.is_affine() => 2 * 2 * n_in / 64,
         _ => 0,
     };
@@ -102,10 +111,13 @@ fn products(bench: &mut Bench, file: &MappedFile, dtypes: &[DType]) {
                     1 => Throughput::Bytes(stored_bytes(dtype, n_in) * n_out as u64),
                     _ => Throughput::Elements((2 * n_in * n_out * rows) as u64),
                 };
-                let name = format!("product/{dtype}/{shape} {n_out}x{n_in}/{rows} rows");
-                bench.run(&name, Some(throughput), |operations| {
-                    operations.linear(matrix(file, dtype, [n_out, n_in]).unwrap(), rows).unwrap()
-                });
+                for memory in [Memory::Mapped, Memory::Resident] {
+                    let name = format!("product/{dtype}/{shape} {n_out}x{n_in}/{rows} rows, {memory}");
+                    bench.run(&name, Some(throughput.clone()), |operations| {
+                        let matrix = matrix(file, dtype, [n_out, n_in], memory).unwrap();
+                        operations.linear(matrix, rows).unwrap()
+                    });
+                }
             }
         }
     }
@@ -175,7 +187,9 @@ fn nearest(bench: &mut Bench) {
             );
             file.write_all(&row).unwrap();
         }
-        let table = matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH]).unwrap();
+        let table =
+            matrix(&MappedFile::open(file.path()).unwrap(), DType::BF16, [HEAD, WIDTH], Memory::Mapped)
+                .unwrap();
         let queries: Vec<f32> = (0..FFN * WIDTH).map(|_| normal(0.02)).collect();
         let start = Instant::now();
         let mut run = operations.nearest(&table, queries, K, Rc::clone(&computed)).unwrap();

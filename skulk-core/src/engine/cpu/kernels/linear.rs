@@ -31,8 +31,8 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// The same with sixteen other rows of the matrix, which are not woven; behind them are their scales and minima, of a type that has them
-    /// beside.
+    /// The same with sixteen other rows of the matrix, which are not woven; behind them are their scales and minima, of a type
+    /// that has them beside.
     pub(super) fn gathered(self, weights: *const u8) -> Self {
         match self {
             Work::Dense(product, kernel) => {
@@ -64,6 +64,14 @@ impl Work {
                     Work::Quantised(Product { x, rows: 1, ..product }, kernel)
                 }
             }
+        }
+    }
+
+    /// The same with no rows of the matrix behind so many: none of them is asked for ahead of its use.
+    pub(super) fn up_to(self, n_out: usize) -> Self {
+        match self {
+            Work::Dense(product, kernel) => Work::Dense(Dense { n_out, ..product }, kernel),
+            Work::Quantised(product, kernel) => Work::Quantised(Product { n_out, ..product }, kernel),
         }
     }
 

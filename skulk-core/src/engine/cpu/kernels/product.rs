@@ -134,7 +134,7 @@ impl Ahead {
     /// While this tile is read.
     #[inline(always)]
     pub(super) fn of<F: Format>(product: &Product, tile: usize) -> Self {
-        let apart = if product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
+        let apart = if product.woven || product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
             0
         } else {
             product.row_bytes

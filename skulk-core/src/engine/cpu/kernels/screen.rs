@@ -381,9 +381,10 @@ impl Exact<'_> {
 
     /// A tile's rows where they are, `from` on.
     fn tile(&self, row: usize, from: usize, top: &mut Top) {
+        let end = (from + LANES).min(self.head.n_out());
         // SAFETY: there is such a row of activations, and such a tile, as only larger heads are screened.
-        let logits = unsafe { self.sixteen(self.work.get().of_row(row), from) };
-        top.see(from, &logits[..LANES.min(self.head.n_out() - from)]);
+        let logits = unsafe { self.sixteen(self.work.get().of_row(row).up_to(end), from) };
+        top.see(from, &logits[..end - from]);
     }
 
     /// Products with a tile's rows, `from` on.

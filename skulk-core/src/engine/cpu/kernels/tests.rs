@@ -6,6 +6,7 @@
 mod affine;
 mod compact;
 mod dense;
+mod gather;
 mod nearest;
 mod operations;
 mod products;
