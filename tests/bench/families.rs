@@ -9,6 +9,7 @@
 
 #[path = "families_folder.rs"]
 mod folder;
+mod noted;
 mod reading;
 
 use std::fs;
@@ -19,10 +20,11 @@ use std::time::Instant;
 
 use clap::Parser;
 use memmap2::MmapMut;
+use noted::Entry;
 use serde_json::{Map, Value, json};
 use skulk::arch::ArchSpec;
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
-use skulk::internals::kept_bytes;
+use skulk::internals::{kept_bytes, traced};
 use skulk::{Batch, CancelToken, EngineOptions, KvType, Memory, SeqId, Shard, TokenId};
 
 type AnyError = Box<dyn std::error::Error>;
@@ -55,6 +57,9 @@ struct Args {
     /// Where weights lie.
     #[arg(long, default_value = "mapped")]
     memory: Memory,
+    /// Notes what the operations of a token take, too.
+    #[arg(long)]
+    operations: bool,
     /// Where folders are written, up to 2 GB at a time, and removed again.
     #[arg(long, default_value = ".cache")]
     folder: PathBuf,
@@ -110,11 +115,33 @@ fn run(args: &Args) -> Result<(), AnyError> {
             "ratio": ratio.median, "ratios": rounds.iter().map(|r| r.share / r.yardstick).collect::<Vec<_>>(),
         });
         report.insert(name.clone(), figures);
+        if args.operations {
+            operations(args, &mut subject)?;
+        }
     }
     match &args.json {
         Some(path) => Ok(fs::write(path, Value::from(report).to_string())?),
         None => Ok(()),
     }
+}
+
+/// Prints what the operations of a token take.
+fn operations(args: &Args, subject: &mut Subject) -> Result<(), AnyError> {
+    let (run, noted) = traced(|| (0..args.steps).try_for_each(|_| subject.forward(1)));
+    run?;
+    println!(
+        "\n| operation | times | µs | of it waiting, µs | before, µs | MB | GB/s |\n|---|---|---|---|---|---|---|"
+    );
+    for entry in Entry::list(&noted, args.steps, args.threads) {
+        let Entry { name, times, bytes, seconds, before, waiting, .. } = entry;
+        let [seconds, waiting, before] = [seconds, waiting, before].map(|seconds| seconds * 1e6);
+        let (megabytes, rate) = (bytes / 1e6, bytes / 1e3 / seconds);
+        println!(
+            "| {name} | {times:.0} | {seconds:.1} | {waiting:.1} | {before:.1} | {megabytes:.2} | {rate:.1} |"
+        );
+    }
+    println!();
+    Ok(())
 }
 
 /// A round's figures.
@@ -191,7 +218,7 @@ impl Subject {
         let checkpoint = skulk::open_checkpoint(folder)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let layers = 0..arch.n_layers();
-        let context = args.depth + args.rounds * args.steps + 1;
+        let context = args.depth + (args.rounds + 1) * args.steps + 1;
         let spec = ShardSpec::new(arch, layers, context, CHUNK, KvType::F16)?;
         let engine =
             skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;

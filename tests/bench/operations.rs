@@ -14,15 +14,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 #![allow(unsafe_code, reason = "vector instructions")]
 
+mod noted;
 mod peaks;
 mod reading;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Parser;
+use noted::Entry;
 use peaks::peaks;
 use reading::{bandwidth, memory};
 use serde_json::{Value, json};
@@ -88,8 +89,8 @@ fn run(args: &Args) -> Result<Value, AnyError> {
     let [prefill, _] = generate(&model, 3, args.prompt, 0)?;
     Ok(json!({
         "limits": { "read": read, "int8": int8 },
-        "decode": listed(&decode, args.tokens.get(), args.threads),
-        "prefill": listed(&prefill, 1, args.threads),
+        "decode": listed(Entry::list(&decode, args.tokens.get(), args.threads)),
+        "prefill": listed(Entry::list(&prefill, 1, args.threads)),
     }))
 }
 
@@ -116,54 +117,12 @@ fn generate(model: &Model, text: u32, prompt: usize, n: usize) -> Result<[Vec<Tr
     Ok([first, behind])
 }
 
-/// Those of one function that read and compute as much.
-struct Entry {
-    name: String,
-    of_one: [u64; 2],
-    times: usize,
-    seconds: f64,
-    before: f64,
-    waiting: f64,
-}
-
-/// Entries of `n` tokens as an average token's.
-fn listed(list: &[Traced], n: usize, threads: usize) -> Value {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut ended: Option<Instant> = None;
-    for operation in list {
-        let (name, of_one) = (function(operation.name), [operation.bytes, operation.operations]);
-        let at = entries.iter().position(|entry| entry.name == name && entry.of_one == of_one);
-        let at = at.unwrap_or_else(|| {
-            entries.push(Entry { name, of_one, times: 0, seconds: 0.0, before: 0.0, waiting: 0.0 });
-            entries.len() - 1
-        });
-        let entry = &mut entries[at];
-        entry.times += 1;
-        entry.seconds += operation.seconds;
-        entry.waiting += operation.waiting / threads as f64;
-        entry.before += ended.map_or(0.0, |ended| (operation.started - ended).as_secs_f64());
-        ended = Some(operation.started + Duration::from_secs_f64(operation.seconds));
-    }
+fn listed(entries: Vec<Entry>) -> Value {
     let value = |entry: Entry| {
-        let [bytes, operations] = entry.of_one.map(|one| one as f64 * entry.times as f64 / n as f64);
-        let [seconds, before, waiting] =
-            [entry.seconds, entry.before, entry.waiting].map(|all| all / n as f64);
         json!({
-            "name": entry.name, "times": entry.times as f64 / n as f64, "bytes": bytes, "operations": operations,
-            "seconds": seconds, "before": before, "waiting": waiting,
+            "name": entry.name, "times": entry.times, "bytes": entry.bytes, "operations": entry.operations,
+            "seconds": entry.seconds, "before": entry.before, "waiting": entry.waiting,
         })
     };
     entries.into_iter().map(value).collect()
-}
-
-/// The function in which a work's type is defined, and what it is a part of.
-fn function(name: &str) -> String {
-    let path = name.split_once("::{{closure}}").map_or(name, |(path, _)| path);
-    let path = path.rsplit_once("<<").map_or(path, |(_, path)| path);
-    let mut parts = path.rsplit("::").map(|part| part.split(['<', '>', ' ']).next().unwrap_or(part));
-    let own = parts.next().unwrap_or(name);
-    match parts.next() {
-        Some(of) if !of.is_empty() => format!("{of}::{own}"),
-        _ => own.to_owned(),
-    }
 }

@@ -97,9 +97,10 @@ impl Weave {
 
 /// The `N` bytes at a place of all rows.
 fn side_by_side<const N: usize>(rows: &[&[u8]; TILE], at: usize, to: &mut [u8]) {
-    for (row, to) in rows.iter().zip(to.as_chunks_mut::<N>().0) {
-        if let Some(bytes) = row.get(at..).and_then(<[u8]>::first_chunk::<N>) {
-            *to = *bytes;
+    let to = to.as_chunks_mut::<N>().0;
+    for row in 0..TILE.min(to.len()) {
+        if let Some(bytes) = rows[row].get(at..).and_then(<[u8]>::first_chunk::<N>) {
+            to[row] = *bytes;
         }
     }
 }

@@ -141,12 +141,17 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
                 x.iter_mut().for_each(|x| *x *= routes.weights[*place as usize]);
             }
         }
-        let up = &*up;
-        cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| {
+        let (up, precision) = (&*up, cpu.precision);
+        let make = |row: usize, gate: &mut [f32]| {
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
-        });
-
-        let mut products = scratch.products(cpu.kernels, &cpu.pool, gate, width, cpu.precision);
+        };
+        let mut products = if first_down.is_quantised() {
+            let paired = first_down.is_paired(precision);
+            scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, paired), make)
+        } else {
+            cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| make(row, gate));
+            scratch.products(cpu.kernels, &cpu.pool, gate, width, precision)
+        };
         let (mut outputs, mut row) = (&mut output[range.start * n_out..range.end * n_out], 0);
         for same in routes.same_expert(places) {
             let output;

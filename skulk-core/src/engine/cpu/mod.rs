@@ -83,16 +83,19 @@ impl Cpu {
         self.pool.run(self.pool.threads(), 1, &|_, _| ());
     }
 
-    /// Products of rows that `make` makes, in place.
-    fn products_of<'a>(
-        &'a self,
-        stream: &'a mut Stream,
-        x: &'a mut Buffer,
+    /// Products of rows that `make` makes, in place, with these matrices.
+    fn products_of(
+        &self,
+        stream: &mut Stream,
+        x: &mut Buffer,
         rows: usize,
+        products: &mut [(&Matrix, &mut Buffer)],
         make: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Products<'a> {
-        let (n_in, x) = (x.width, &mut x.data[..rows * x.width]);
-        stream.products.products_of(self.kernels, &self.pool, x, n_in, self.precision, make)
+    ) {
+        let (precision, x) = (self.precision, (&mut x.data[..rows * x.width], x.width));
+        let paired = products.iter().any(|(matrix, _)| matrix.is_paired(precision));
+        let list = stream.products.products_of(self.kernels, &self.pool, x, (precision, paired), make);
+        all(list, rows, products);
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
@@ -487,7 +490,7 @@ impl Backend for Cpu {
         }
         normed.width = x.width;
         let make = |row: usize, y: &mut [f32]| self.kernels.rms_norm(x.row(row), (weight, eps), y);
-        all(self.products_of(stream, normed, rows, make), rows, products);
+        self.products_of(stream, normed, rows, products, make);
         Ok(())
     }
 
@@ -504,7 +507,7 @@ impl Backend for Cpu {
             return self.linear(stream, gate, rows, products);
         }
         let make = |row: usize, gate: &mut [f32]| self.kernels.gated(activation, gate, up.row(row));
-        all(self.products_of(stream, gate, rows, make), rows, products);
+        self.products_of(stream, gate, rows, products, make);
         Ok(())
     }
 

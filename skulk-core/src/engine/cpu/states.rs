@@ -137,8 +137,8 @@ pub(super) fn recur(
     });
     if of_elements {
         let dim = spec.key_dim;
-        cpu.pool.rows(left, dim, LEAST_ELEMENTS.div_ceil(16 * dim), |at, left, _| {
-            rows.decays(at / heads, at % heads, left);
+        cpu.pool.rows(left, dim, LEAST_ELEMENTS.div_ceil(4 * dim), |at, left, _| {
+            rows.decays(cpu, at / heads, at % heads, left);
         });
     }
     let Rows { pieces, .. } = rows;
@@ -282,15 +282,14 @@ impl Rows<'_> {
     }
 
     /// What is left of a head's state, by element of its key.
-    fn decays(&self, row: usize, head: usize, left: &mut [f32]) {
+    fn decays(&self, cpu: &Cpu, row: usize, head: usize, left: &mut [f32]) {
         let Recur { spec, parts, vectors, products, .. } = self.op;
         let (of_group, n) = (spec.n_heads / spec.n_key_heads, left.len());
         let first = parts.step.first + head / of_group * parts.step.stride + head % of_group * n;
         let steps = &products[parts.step.product].row(row)[first..][..n];
         let biases = &vectors.step_bias[head * n..][..n];
-        for ((left, step), bias) in left.iter_mut().zip(steps).zip(biases) {
-            *left = math::exp_f32(-vectors.decay[head] * softplus(step + bias));
-        }
+        left.copy_from_slice(steps);
+        cpu.kernels.decay(left, biases, vectors.decay[head]);
     }
 }
 

@@ -99,8 +99,11 @@ fn eight_signs(seven: u32) -> u8 {
 /// Four groups of eight in their order.
 fn in_order(groups: impl Fn(usize) -> u64) -> [i8; 32] {
     let mut integers = [0; 32];
-    for (l, eight) in integers.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        *eight = groups(l).to_le_bytes().map(|x| x as i8);
+    for l in 0..4 {
+        let eight = groups(l).to_le_bytes();
+        for i in 0..8 {
+            integers[8 * l + i] = eight[i] as i8;
+        }
     }
     integers
 }
@@ -120,7 +123,9 @@ fn short(block: &[u8], at: usize) -> u16 {
 /// `d · (2s + 1)`, of the `s` of each half.
 fn odd(d: f32, s: impl Fn(usize) -> u8) -> [f32; 16] {
     let mut scales = [0.0; 16];
-    scales.iter_mut().enumerate().for_each(|(at, scale)| *scale = d * f32::from(2 * s(at) + 1));
+    for (at, scale) in scales.iter_mut().enumerate() {
+        *scale = d * f32::from(2 * s(at) + 1);
+    }
     scales
 }
 
@@ -201,7 +206,12 @@ codebooks! {
     integers(b, j) {
         let high = short(b, 34 + 2 * j);
         let eighth = if high & 0x8000 == 0 { 1 } else { -1 };
-        in_order(|l| IQ1[usize::from(b[2 + 4 * j + l]) | usize::from(high >> (3 * l) & 7) << 8]).map(|x| x + eighth)
+        let mut integers =
+            in_order(|l| IQ1[usize::from(b[2 + 4 * j + l]) | usize::from(high >> (3 * l) & 7) << 8]);
+        for x in &mut integers {
+            *x += eighth;
+        }
+        integers
     };
     scales odd(half(b, 0) * 0.125, |at| b[35 + at / 2 * 2] >> 4 & 7);
 
@@ -211,8 +221,8 @@ codebooks! {
     integers(b, j) {
         let high = |l: usize| nibble(b, 32, 4 * j + l);
         let mut integers = in_order(|l| IQ1[usize::from(b[4 * j + l]) | usize::from(high(l) & 7) << 8]);
-        for (l, eight) in integers.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            eight.iter_mut().for_each(|x| *x += if high(l) & 8 == 0 { 1 } else { -1 });
+        for (i, x) in integers.iter_mut().enumerate() {
+            *x += if high(i / 8) & 8 == 0 { 1 } else { -1 };
         }
         integers
     };
@@ -225,15 +235,19 @@ codebooks! {
     /// Bytes of five digits, or at last four, -1 to 1: 32 bytes with elements that are 32 apart, 16 that are 16 apart, 4 that
     /// are 4 apart; scale.
     Tq10: 54 bytes, halves = false;
-    integers(b, j) std::array::from_fn(|i| {
-        let (from, apart, at) = match 32 * j + i {
-            at @ 0..160 => (0, 32, at),
-            at @ 160..240 => (32, 16, at - 160),
-            at => (48, 4, at - 240),
-        };
-        let power = [1u8, 3, 9, 27, 81][at / apart];
-        let digit = (u16::from(b[from + at % apart].wrapping_mul(power)) * 3) >> 8;
-        digit as i8 - 1
-    });
+    integers(b, j) {
+        let mut integers = [0; 32];
+        for (i, x) in integers.iter_mut().enumerate() {
+            let (from, apart, at) = match 32 * j + i {
+                at @ 0..160 => (0, 32, at),
+                at @ 160..240 => (32, 16, at - 160),
+                at => (48, 4, at - 240),
+            };
+            let power = [1u8, 3, 9, 27, 81][at / apart];
+            let digit = (u16::from(b[from + at % apart].wrapping_mul(power)) * 3) >> 8;
+            *x = digit as i8 - 1;
+        }
+        integers
+    };
     scales [half(b, 52); 16];
 }

@@ -36,8 +36,9 @@ const FEW_PAIRS: usize = 8;
 const ALONE: usize = 4;
 /// Partitions that there is room for from the beginning.
 const MANY_PARTITIONS: usize = 64;
-/// Heads of a task where all attend to the same latent vectors, if possible.
-const LATENT_HEADS: usize = 32;
+/// Heads of a task where all attend to the same latent vectors, if possible: at most, and as few as make up for converting
+/// these once more.
+const LATENT_HEADS: [usize; 2] = [32, 4];
 /// Elements of keys and values that are worth a task of their own.
 const TASK: usize = 1 << 15;
 
@@ -107,6 +108,8 @@ fn lock(workers: &[Mutex<Worker>], worker: usize) -> MutexGuard<'_, Worker> {
 struct Job<'a> {
     kernels: &'a Kernels,
     spec: &'a AttentionSpec,
+    /// Query heads that a task computes together.
+    group: usize,
     sinks: Option<&'a [f32]>,
     stored: &'a Pages,
     /// Pages of the blocks of positions from `first_block` on.
@@ -121,22 +124,20 @@ struct Job<'a> {
 }
 
 /// Query heads that a task computes together: those of a key/value head. Where there is but one for many, some of them, so
-/// that several threads have work.
-fn group(spec: &AttentionSpec) -> usize {
-    match spec.latent {
-        Some(_) => (1..=LATENT_HEADS).rev().find(|n| spec.n_heads.is_multiple_of(*n)).unwrap_or(1),
-        None => spec.n_heads / spec.n_kv_heads,
+/// that each of so many threads has work; a group of heads has so many tasks.
+fn group(spec: &AttentionSpec, tasks: usize, threads: usize) -> usize {
+    if spec.latent.is_none() {
+        return spec.n_heads / spec.n_kv_heads;
     }
+    let [most, least] = LATENT_HEADS;
+    let enough = |n: usize| n <= least || spec.n_heads / n * tasks >= threads;
+    (1..=most).rev().find(|n| spec.n_heads.is_multiple_of(*n) && enough(*n)).unwrap_or(1)
 }
 
 impl<'a> Job<'a> {
-    fn group(&self) -> usize {
-        group(self.spec)
-    }
-
     /// Groups of heads, each with a key/value head of its own or all with the same one.
     fn groups(&self) -> usize {
-        self.spec.n_heads / self.group()
+        self.spec.n_heads / self.group
     }
 
     fn width(&self) -> usize {
@@ -163,7 +164,7 @@ impl<'a> Job<'a> {
 
     /// The queries of a group of heads, and elements from row to row; rotated, where keys are.
     fn queries<'q>(&'q self, own: usize, rotated: &'q mut Vec<f32>) -> (&'q [f32], usize) {
-        let width = self.group() * self.spec.head_dim;
+        let width = self.group * self.spec.head_dim;
         let first = own * width;
         if !self.stored.spec().kv.keys.is_quantised() {
             return (&self.q[first..], self.width());
@@ -204,7 +205,7 @@ impl<'a> Job<'a> {
             q,
             q_stride,
             rows: self.rows,
-            heads: self.group(),
+            heads: self.group,
             head_dim: self.spec.head_dim,
             value_dim: self.spec.value_dim(),
             latent: self.spec.latent.is_some(),
@@ -224,7 +225,7 @@ impl<'a> Job<'a> {
 
     /// One group of heads, partition after partition.
     fn run(&self, own: usize, worker: &mut Worker, out: &mut Cell<'_>) {
-        let (dim, group) = (self.spec.value_dim(), self.group());
+        let (dim, group) = (self.spec.value_dim(), self.group);
         let Worker { partition: scratch, running, queries } = worker;
         let queries = self.queries(own, queries);
         running.clear();
@@ -251,8 +252,8 @@ impl<'a> Job<'a> {
         // Several blocks for each thread where they do not get too small for it.
         let share = (all_rows * self.groups()).div_ceil(4 * threads);
         share
-            .max(FEWEST_PAIRS.div_ceil(self.group()))
-            .min((MOST_PAIRS / self.group()).max(1))
+            .max(FEWEST_PAIRS.div_ceil(self.group))
+            .min((MOST_PAIRS / self.group).max(1))
             .min(self.rows.max(1))
     }
 
@@ -281,7 +282,7 @@ impl<'a> Job<'a> {
         let Worker { partition: scratch, queries, .. } = worker;
         let queries = self.queries(own, queries);
         self.kernels.partition(&self.partition(queries, own, partition), scratch);
-        for (pair, to) in to.chunks_exact_mut(part).take(self.rows * self.group()).enumerate() {
+        for (pair, to) in to.chunks_exact_mut(part).take(self.rows * self.group).enumerate() {
             let (softmax, values) = scratch.result(pair);
             (to[0], to[1]) = (softmax.max, softmax.sum);
             to[2..].copy_from_slice(values);
@@ -290,7 +291,7 @@ impl<'a> Job<'a> {
 
     /// Puts a row's and head's partitions together, each of which has `width` elements.
     fn combine(&self, row: usize, head: usize, partials: &[f32], width: usize, out: &mut [f32]) {
-        let (n, group, part) = (self.partitions().len(), self.group(), 2 + self.spec.value_dim());
+        let (n, group, part) = (self.partitions().len(), self.group, 2 + self.spec.value_dim());
         let pair = row * group + head % group;
         out.fill(0.0);
         let mut running = Softmax::EMPTY;
@@ -327,9 +328,18 @@ pub(super) fn attend(
         chosen::attend((kernels, pool), scratch, op, chosen, q, stored, out);
         chosen::without(&spans.list, chosen, &mut scratch.whole);
     }
+    let Scratch { workers, partials, taken: [taken, taken_out], shares, whole, .. } = scratch;
+    let list = if op.chosen.is_some() { &whole[..] } else { &spans.list[..] };
+    // A row's partitions are tasks, if it comes alone, or else rows are.
+    let tasks = |span: &Span| match span.rows.len() {
+        1 => span.start / PARTITION + 1,
+        rows => rows,
+    };
+    let group = group(spec, list.iter().map(tasks).sum(), pool.threads());
     let job = |span: &'_ Span| Job {
         kernels,
         spec,
+        group,
         sinks: sinks.map(Vec::as_slice),
         stored,
         pages: &spans.pages[span.pages.clone()],
@@ -342,12 +352,9 @@ pub(super) fn attend(
 
     // How each span is cut into tasks.
     let rows = spans.list.last().map_or(0, |span| span.rows.end);
-    let group = group(spec);
     let groups = spec.n_heads / group;
     let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
     // Enough sequences keep all threads busy without their partitions being apart.
-    let Scratch { workers, partials, taken: [taken, taken_out], shares, whole, .. } = scratch;
-    let list = if op.chosen.is_some() { &whole[..] } else { &spans.list[..] };
     let apart = list.len() * groups < ALONE * pool.threads();
     shares.clear();
     let [mut tasks, mut partials_before, mut results, mut pairs, mut few_pairs, mut partitions, mut work] =

@@ -307,7 +307,11 @@ impl Page {
 
 /// Stores elements so many elements apart.
 fn spread<const N: usize>(from: impl Iterator<Item = [u8; N]>, to: &mut [u8], stride: usize) {
-    for (to, from) in to.as_chunks_mut().0.iter_mut().step_by(stride).zip(from) {
-        *to = from;
+    let (to, mut at) = (to.as_chunks_mut().0, 0);
+    for from in from {
+        if let Some(to) = to.get_mut(at) {
+            *to = from;
+        }
+        at += stride;
     }
 }

@@ -184,9 +184,9 @@ pub(super) unsafe fn tile<S: Simd, W: Kept, const N: usize, const P: usize>(tile
         let end = if scaled { tile.steps.min(done + BLOCK) } else { tile.steps };
         let mut sums = [[S::zero(); P]; N];
         if !scaled {
-            for (sums, c) in sums.iter_mut().zip(tile.c) {
+            for (n, sums) in sums.iter_mut().enumerate() {
                 for (p, sum) in sums.iter_mut().enumerate() {
-                    *sum = S::load(c.add(tile.column + p * LANES));
+                    *sum = S::load(tile.c[n].add(tile.column + p * LANES));
                 }
             }
         }
@@ -203,11 +203,13 @@ pub(super) unsafe fn tile<S: Simd, W: Kept, const N: usize, const P: usize>(tile
             }
             b = b.add(tile.stride);
         }
-        for (sums, c) in sums.iter().zip(tile.c) {
+        for (n, sums) in sums.iter().enumerate() {
             for (p, sum) in sums.iter().enumerate() {
-                let c = c.add(tile.column + p * LANES);
-                let scale = || S::load_f16(scales.add(p * LANES));
-                S::store(c, if scaled { S::fma(*sum, scale(), S::load(c)) } else { *sum });
+                let (c, mut sum) = (tile.c[n].add(tile.column + p * LANES), *sum);
+                if scaled {
+                    sum = S::fma(sum, S::load_f16(scales.add(p * LANES)), S::load(c));
+                }
+                S::store(c, sum);
             }
         }
         (done, scales) = (end, scales.wrapping_add(WIDTH));
@@ -354,14 +356,15 @@ pub(super) unsafe fn mean<S: Simd>(row: Softmax, sink: Option<f32>, values: &mut
 /// The machine has `S`'s instructions.
 #[inline(always)]
 pub(super) unsafe fn halve<S: Simd>(x: &[f32], bits: &mut [u16]) {
-    let mut rest = [0; LANES];
-    for (x, bits) in x.chunks(LANES).zip(bits.chunks_mut(LANES)) {
-        if x.len() == LANES && bits.len() == LANES {
-            S::store_f16(bits.as_mut_ptr(), S::load(x.as_ptr()));
-        } else {
-            let n = x.len().min(bits.len());
-            S::store_f16(rest.as_mut_ptr(), S::load_part(x.as_ptr(), n));
-            bits[..n].copy_from_slice(&rest[..n]);
-        }
+    let n = x.len().min(bits.len());
+    let mut at = 0;
+    while at + LANES <= n {
+        S::store_f16(bits.as_mut_ptr().add(at), S::load(x.as_ptr().add(at)));
+        at += LANES;
+    }
+    if at < n {
+        let mut rest = [0; LANES];
+        S::store_f16(rest.as_mut_ptr(), S::load_part(x.as_ptr().add(at), n - at));
+        bits[at..n].copy_from_slice(&rest[..n - at]);
     }
 }

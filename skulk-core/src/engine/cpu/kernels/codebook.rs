@@ -12,8 +12,10 @@ unsafe fn read<S: Simd, C: Codebook>(rows: &Rows, at: usize, j: usize) -> Raw<S>
     let mut row = 0;
     while row < LANES {
         let integers = C::integers(&*rows.row(row).add(at).cast::<C::Block>(), j);
-        for (column, four) in columns.iter_mut().zip(integers.as_chunks::<4>().0) {
-            column[row] = i32::from_le_bytes(four.map(|x| x as u8));
+        let mut k = 0;
+        while k < 8 {
+            columns[k][row] = integers.as_ptr().add(4 * k).cast::<i32>().read_unaligned().to_le();
+            k += 1;
         }
         row += 1;
     }
@@ -33,7 +35,11 @@ unsafe fn scales<S: Simd, C: Codebook>(stored: &Stored, at: usize, out: &mut Sca
     let mut row = 0;
     while row < LANES {
         let scales = C::scales(&*stored.rows.row(row).add(at).cast::<C::Block>());
-        lanes.iter_mut().zip(scales).for_each(|(lanes, scale)| lanes[row] = scale);
+        let mut i = 0;
+        while i < 16 {
+            lanes[i][row] = scales[i];
+            i += 1;
+        }
         row += 1;
     }
     let (n, step) = if C::HALVES { (16, 1) } else { (8, 2) };

@@ -171,20 +171,24 @@ unsafe fn running<S: Simd, W: Factors, const A: usize, const B: usize>(
     let (steps, words) = (n / W::STEP, W::step_words::<S>());
     let mut step = 0;
     while step < steps {
-        for (a, weights) in weights.iter().enumerate() {
-            let w = W::load::<S>(weights.add(step * W::STEP));
-            for (sums, x) in sums.iter_mut().zip(x) {
-                sums[a] = W::add::<S>(sums[a], w, x.add(step * words));
+        let mut a = 0;
+        while a < A {
+            let w = W::load::<S>(weights[a].add(step * W::STEP));
+            let mut b = 0;
+            while b < B {
+                sums[b][a] = W::add::<S>(sums[b][a], w, x[b].add(step * words));
+                b += 1;
             }
+            a += 1;
         }
         step += 1;
     }
     let left = n % W::STEP;
     if left > 0 {
-        for (a, weights) in weights.iter().enumerate() {
-            let w = rest::<S, W>(weights.add(steps * W::STEP), left);
-            for (sums, x) in sums.iter_mut().zip(x) {
-                sums[a] = W::add_part::<S>(sums[a], w, x.add(steps * words), left);
+        for a in 0..A {
+            let w = rest::<S, W>(weights[a].add(steps * W::STEP), left);
+            for b in 0..B {
+                sums[b][a] = W::add_part::<S>(sums[b][a], w, x[b].add(steps * words), left);
             }
         }
     }
@@ -204,15 +208,32 @@ unsafe fn sixteen<S: Simd, W: Factors, const A: usize, const B: usize, const PA:
     for from in (0..n).step_by(stretch) {
         for b in (0..B).step_by(PB) {
             for a in (0..A).step_by(PA) {
-                let weights: [_; PA] = std::array::from_fn(|i| weights[a + i].add(from));
-                let x: [_; PB] = std::array::from_fn(|i| x[b + i].add(W::row_words::<S>(from)));
+                let (mut own, mut own_x) = ([weights[a]; PA], [x[b]; PB]);
                 let mut sums = [[S::zero(); PA]; PB];
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    sums.copy_from_slice(&all[(b + i) * A + a..][..PA]);
+                let mut i = 0;
+                while i < PA {
+                    own[i] = weights[a + i].add(from);
+                    i += 1;
                 }
-                let sums = running::<S, W, PA, PB>(weights, x, stretch.min(n - from), sums);
-                for (i, sums) in sums.iter().enumerate() {
-                    all[(b + i) * A + a..][..PA].copy_from_slice(sums);
+                let mut j = 0;
+                while j < PB {
+                    own_x[j] = x[b + j].add(W::row_words::<S>(from));
+                    let mut i = 0;
+                    while i < PA {
+                        sums[j][i] = all[(b + j) * A + a + i];
+                        i += 1;
+                    }
+                    j += 1;
+                }
+                let sums = running::<S, W, PA, PB>(own, own_x, stretch.min(n - from), sums);
+                let mut j = 0;
+                while j < PB {
+                    let mut i = 0;
+                    while i < PA {
+                        all[(b + j) * A + a + i] = sums[j][i];
+                        i += 1;
+                    }
+                    j += 1;
                 }
             }
         }

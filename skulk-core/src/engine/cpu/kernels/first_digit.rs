@@ -110,7 +110,7 @@ fn note(products: &mut Products<'_>, head: &Matrix, k: usize, longest: f32) -> O
     // SAFETY: the rounded rows and the head stay where they are until this returns.
     let work = unsafe { SharedWork::new(work) };
     trace::next(|| {
-        [head.n_out() * head.row_bytes, 2 * head.n_in() * head.n_out() * n_rows].map(|n| n as u64)
+        [head.n_out() * head.source.row_bytes, 2 * head.n_in() * head.n_out() * n_rows].map(|n| n as u64)
     });
     pool.run(total.div_ceil(STRIP), 1, &|strips, thread| {
         let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,9 @@ pub(super) fn rotate(head: &mut [f32]) {
         while half < vectors.len() {
             for pair in vectors.chunks_exact_mut(2 * half) {
                 let (a, b) = pair.split_at_mut(half);
-                a.iter_mut().zip(b).for_each(|(a, b)| add_and_subtract(a, b));
+                for i in 0..half {
+                    add_and_subtract(&mut a[i], &mut b[i]);
+                }
             }
             half *= 2;
         }
@@ -100,8 +102,8 @@ fn within<const HALF: usize>(x: &mut [f32; LANES]) {
 
 #[inline(always)]
 fn add_and_subtract(a: &mut [f32], b: &mut [f32]) {
-    for (a, b) in a.iter_mut().zip(b) {
-        (*a, *b) = (*a + *b, *a - *b);
+    for i in 0..a.len().min(b.len()) {
+        (a[i], b[i]) = (a[i] + b[i], a[i] - b[i]);
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::dense::Dense;
 use super::format::Beside;
-use super::matrix::{Kernel, Matrix};
+use super::matrix::{Kernel, Matrix, Source};
 use super::product::Product;
 use super::scaled;
 use super::scratch::{ProductScratch, grow};
@@ -207,7 +207,8 @@ impl<'a> Products<'a> {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         assert_eq!(matrix.n_in(), n_in);
         let x = &self.x[rows.start * n_in..rows.end * n_in];
-        let (weights, bias, out) = (matrix.weight.bytes().as_ptr(), matrix.bias(), std::ptr::null_mut());
+        let (bias, out) = (matrix.bias(), std::ptr::null_mut());
+        let Source { weights, row_bytes, blocks, woven, beside, .. } = matrix.source;
         match matrix.kernel {
             Kernel::Dense(kernel) => {
                 let kernel = kernel[usize::from(self.precision == Precision::Bf16)];
@@ -229,11 +230,10 @@ impl<'a> Products<'a> {
             }
             Kernel::Quantised(kernel) => {
                 let exact = self.precision == Precision::Exact;
-                let stored = matrix.weight.dtype().block_len();
-                let (blocks, kernel) = (n_in.div_ceil(stored) * (stored / BLOCK), kernel[usize::from(exact)]);
+                let kernel = kernel[usize::from(exact)];
                 if !self.rounded {
-                    self.scratch.round(self.kernels, self.pool, self.x, n_in, exact);
-                    self.rounded = true;
+                    self.scratch.round(self.kernels, self.pool, (self.x, n_in), exact, kernel.paired);
+                    (self.rounded, self.paired) = (true, kernel.paired);
                 }
                 let mut x = self.scratch.activations(rows.start, n_in, exact);
                 if kernel.paired {
@@ -255,12 +255,11 @@ impl<'a> Products<'a> {
                     }
                     grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
                 }
-                let woven = matrix.weight.woven();
                 let product = Product {
-                    weights: woven.map_or(weights, <[u8]>::as_ptr),
-                    row_bytes: matrix.row_bytes,
-                    woven: woven.is_some(),
-                    beside: matrix.beside(),
+                    weights,
+                    row_bytes,
+                    woven,
+                    beside,
                     n_out,
                     blocks,
                     x_blocks: n_in.div_ceil(BLOCK),
@@ -289,9 +288,9 @@ impl<'a> Products<'a> {
         let work = self.work(matrix, rows, n_out).writing_to(out.as_mut_ptr(), 0);
         self.scratch.list.push(Item { first: self.total, work });
         self.total += matrix.tiles();
-        self.counts[0] += (n_out * matrix.row_bytes) as u64;
+        self.counts[0] += (n_out * matrix.source.row_bytes) as u64;
         self.counts[1] += 2 * (n_in * n_out) as u64 * n_rows as u64;
-        self.tile_bytes = self.tile_bytes.min(LANES * matrix.row_bytes * n_rows);
+        self.tile_bytes = self.tile_bytes.min(LANES * matrix.source.row_bytes * n_rows);
     }
 
     /// Computes them all.

@@ -9,18 +9,71 @@ use super::scaled::Scales;
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised, Screen, product};
 use crate::cancel::CancelToken;
+use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::{DType, Region, ScaleRows};
 
 /// A weight matrix `[out, in]` where it is stored.
 pub(crate) struct Matrix {
-    pub(super) weight: Region,
-    pub(super) row_bytes: usize,
+    pub(super) source: Source,
+    weight: Region,
     bias: Option<Vec<f32>>,
     pub(super) kernel: Kernel,
     pub(super) screen: Option<Box<Screen>>,
     longest: OnceLock<f32>,
+}
+
+/// Where its rows lie: all that products with integers ask of it but for the kernel. A token may have hundreds of products,
+/// whose matrices no cache has.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) weights: *const u8,
+    pub(super) row_bytes: usize,
+    /// Elements of a row, and rows.
+    n_in: usize,
+    n_out: usize,
+    /// Blocks of [`BLOCK`] in a row as it is stored.
+    pub(super) blocks: usize,
+    /// `weights` are tiles of woven rows.
+    pub(super) woven: bool,
+    pub(super) beside: Beside,
+}
+// SAFETY: what the addresses lead to is the matrix' own region, which is only read.
+unsafe impl Sync for Source {}
+// SAFETY: as above.
+unsafe impl Send for Source {}
+
+impl Source {
+    fn new(weight: &Region) -> Self {
+        let (woven, stored) = (weight.woven(), weight.dtype().block_len());
+        Self {
+            weights: woven.unwrap_or(weight.bytes()).as_ptr(),
+            row_bytes: weight.row_bytes(),
+            n_in: weight.row_len(),
+            n_out: weight.rows(),
+            blocks: (weight.row_len().div_ceil(stored) * stored).div_ceil(BLOCK),
+            woven: woven.is_some(),
+            beside: beside(weight),
+        }
+    }
+}
+
+/// Where the scales and minima of a matrix' groups are, if they are beside the integers.
+fn beside(weight: &Region) -> Beside {
+    let Some(scales) = weight.scales() else { return Beside::NOTHING };
+    let mins = weight.biases();
+    let woven = mins.into_iter().chain([scales]).all(|part| part.woven().is_some());
+    let start = |part: &Region| part.woven().filter(|_| woven).unwrap_or(part.bytes()).as_ptr();
+    Beside {
+        scales: start(scales),
+        mins: mins.map_or(std::ptr::null(), start),
+        woven,
+        row_bytes: scales.row_bytes(),
+        own_bytes: scales.own_row_bytes(),
+        shift: (weight.group_len() / BLOCK).max(1).ilog2(),
+        float: float(scales),
+    }
 }
 
 /// Which kernels serve a storage type.
@@ -45,7 +98,6 @@ fn float(scales: &Region) -> Float {
 impl Matrix {
     /// A matrix whose shape has been checked; a bias has as many elements as the matrix has rows.
     pub(crate) fn new(kernels: &Kernels, weight: Region, bias: Option<Vec<f32>>) -> Result<Self> {
-        let row_bytes = weight.row_bytes();
         let dense = |bf16| kernels.floats(weight.dtype(), bf16);
         let dense = || Some(Kernel::Dense([dense(false)?, dense(true)?]));
         // Woven rows need not be read in lines: see `affine`.
@@ -79,7 +131,8 @@ impl Matrix {
             DType::FP8 => wide > 0 && (wide.is_multiple_of(LANES) || wide >= weight.row_len()),
             dtype => dtype.is_affine() == matches!(wide, 32 | 64 | 128) && rows == ScaleRows::OWN,
         });
-        Ok(Self { weight, row_bytes, bias, kernel, screen: None, longest: OnceLock::new() })
+        let source = Source::new(&weight);
+        Ok(Self { source, weight, bias, kernel, screen: None, longest: OnceLock::new() })
     }
 
     /// Makes a [`Screen`] where one would save time; returns its bytes.
@@ -119,36 +172,25 @@ impl Matrix {
         matches!(self.kernel, Kernel::Quantised(_))
     }
 
+    /// Whether these take activations in pairs.
+    pub(crate) fn is_paired(&self, precision: Precision) -> bool {
+        let exact = usize::from(precision == Precision::Exact);
+        matches!(self.kernel, Kernel::Quantised(kernels) if kernels[exact].paired)
+    }
+
     /// Elements of an output row.
     pub(crate) fn n_out(&self) -> usize {
-        self.weight.rows()
+        self.source.n_out
     }
 
     /// Elements of an input row.
     pub(crate) fn n_in(&self) -> usize {
-        self.weight.row_len()
+        self.source.n_in
     }
 
     /// The stored matrix.
     pub(crate) fn weight(&self) -> &Region {
         &self.weight
-    }
-
-    /// Where the scales and minima of its groups are, if they are beside the integers.
-    pub(super) fn beside(&self) -> Beside {
-        let Some(scales) = self.weight.scales() else { return Beside::NOTHING };
-        let mins = self.weight.biases();
-        let woven = mins.into_iter().chain([scales]).all(|part| part.woven().is_some());
-        let start = |part: &Region| part.woven().filter(|_| woven).unwrap_or(part.bytes()).as_ptr();
-        Beside {
-            scales: start(scales),
-            mins: mins.map_or(std::ptr::null(), start),
-            woven,
-            row_bytes: scales.row_bytes(),
-            own_bytes: scales.own_row_bytes(),
-            shift: (self.weight.group_len() / BLOCK).max(1).ilog2(),
-            float: float(scales),
-        }
     }
 
     /// The scales of 8-bit floats.

@@ -111,6 +111,7 @@ pub(crate) struct Kernels {
     recur: unsafe fn(&recurrence::Tile),
     convolve: Convolve,
     dampen: unsafe fn(&mut [f32], &[f32]),
+    decay: unsafe fn(&mut [f32], &[f32], f32),
     unit: unsafe fn(&mut [f32], f32),
     attention: attention::Functions,
     compress: Compress,
@@ -278,6 +279,7 @@ macro_rules! instruction_set {
                 convolve(taps: &[&[f32]], weights: &[f32], distance: usize, bias: Option<&[f32]>, out: &mut [f32]) =
                     recurrence::convolve::<S>(taps, weights, distance, bias, out);
                 dampen(x: &mut [f32], gate: &[f32]) = recurrence::dampen::<S>(x, gate);
+                decay(left: &mut [f32], biases: &[f32], decay: f32) = recurrence::decay::<S>(left, biases, decay);
                 unit(head: &mut [f32], length: f32) = recurrence::unit::<S>(head, length);
                 compress(row: &[f32], lane: usize, distances: &mut [f32], tile: *mut u8) -> bool =
                     compact::compress::<S>(row, lane, distances, tile);
@@ -387,6 +389,7 @@ macro_rules! instruction_set {
             recur,
             convolve,
             dampen,
+            decay,
             unit,
             attention: ATTENTION,
             compress,

@@ -220,11 +220,13 @@ impl Kernels {
                 if seen.is_empty() {
                     continue;
                 }
-                let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
-                let queries = &scratch.queries;
-                let a = std::array::from_fn(|i| part.q[queries[pair(i)] + from..][..steps].as_ptr());
                 let scores = scratch.scores.as_flattened_mut().as_mut_ptr();
-                let c = std::array::from_fn(|i| scores.wrapping_add(pair(i) * PARTITION + first));
+                let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
+                for i in 0..MOST {
+                    let pair = (pairs.start + i).min(pairs.end - 1);
+                    a[i] = part.q[scratch.queries[pair] + from..][..steps].as_ptr();
+                    c[i] = scores.wrapping_add(pair * PARTITION + first);
+                }
                 let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0, scales };
                 let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
                 // SAFETY: queries have these elements, keys have a row for each and columns for the
@@ -311,17 +313,18 @@ impl Kernels {
         column: usize,
         values: Matrix,
     ) {
-        let pair = |i: usize| (pairs.start + i).min(pairs.end - 1);
-        let a = std::array::from_fn(|i| {
-            let weights = if values.scales.is_null() {
-                &scratch.scores[pair(i)][positions.clone()]
-            } else {
-                &scratch.scaled[pair(i)][positions.start - first..positions.end - first]
-            };
-            weights.as_ptr()
-        });
         let (columns, sums) = (scratch.columns(), scratch.values.as_mut_ptr());
-        let c = std::array::from_fn(|i| sums.wrapping_add(pair(i) * columns + column));
+        let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
+        for i in 0..MOST {
+            let pair = (pairs.start + i).min(pairs.end - 1);
+            let weights = if values.scales.is_null() {
+                &scratch.scores[pair][positions.clone()]
+            } else {
+                &scratch.scaled[pair][positions.start - first..positions.end - first]
+            };
+            a[i] = weights.as_ptr();
+            c[i] = sums.wrapping_add(pair * columns + column);
+        }
         let (steps, scales) = (positions.len(), std::ptr::null());
         let tile = Tile { steps, a, b: values.from, stride: values.stride, c, column: 0, scales };
         // SAFETY: pairs have a weight for each position, the matrix a row for each, and the pairs'

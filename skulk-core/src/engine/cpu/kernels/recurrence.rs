@@ -205,6 +205,12 @@ impl Kernels {
         unsafe { (self.dampen)(x, gate) }
     }
 
+    /// `left = e^(-decay · ln(1 + e^(left + bias)))`, by element.
+    pub(crate) fn decay(&self, left: &mut [f32], biases: &[f32], decay: f32) {
+        // SAFETY: as above.
+        unsafe { (self.decay)(left, biases, decay) }
+    }
+
     /// Scales a head to this length.
     pub(crate) fn unit(&self, head: &mut [f32], length: f32) {
         // SAFETY: as above.
@@ -216,6 +222,27 @@ impl Kernels {
 #[inline(always)]
 pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
     if tile.of_elements { go::<S, true>(tile) } else { go::<S, false>(tile) }
+}
+
+/// Works on 0 to `$n`, of which each belongs to a sum. No closure: those that are not inlined lack the instructions.
+macro_rules! each {
+    ($n:expr, |$i:ident, $sum:ident| $body:block) => {{
+        let mut at = 0;
+        while at + SUMS <= $n {
+            let mut $sum = 0;
+            while $sum < SUMS {
+                let $i = at + $sum;
+                $body
+                $sum += 1;
+            }
+            at += SUMS;
+        }
+        while at < $n {
+            let ($i, $sum) = (at, at % SUMS);
+            $body
+            at += 1;
+        }
+    }};
 }
 
 /// What is left is by element of the key, or the same of all.
@@ -234,7 +261,6 @@ unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
         let (query, key) = (tile.query.add(at), tile.key.add(at));
         let (first, share) = (tile.left.add(row * tile.left_width), S::splat(*tile.share.add(at)));
         let of_all = S::splat(*first);
-        let left = |i: usize| if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
         let value = match tile.lanes {
             LANES => S::load(tile.value.add(at)),
             lanes => S::load_part(tile.value.add(at), lanes),
@@ -242,16 +268,18 @@ unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
         let mut news = value;
         if tile.replaces {
             let mut known = [S::zero(); SUMS];
-            each(n, |i, sum| {
-                let state = S::mul(S::load(from.add(i * LANES)), left(i));
+            each!(n, |i, sum| {
+                let left = if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
+                let state = S::mul(S::load(from.add(i * LANES)), left);
                 known[sum] = S::fma(state, S::splat(*key.add(i)), known[sum]);
             });
             news = S::sub(news, total::<S>(known));
         }
         let news = S::mul(news, share);
         let mut read = [S::zero(); SUMS];
-        each(n, |i, sum| {
-            let old = S::mul(S::load(from.add(i * LANES)), left(i));
+        each!(n, |i, sum| {
+            let left = if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
+            let old = S::mul(S::load(from.add(i * LANES)), left);
             let new = S::fma(S::splat(*key.add(i)), news, old);
             S::store(state.add(i * LANES), new);
             read[sum] = S::fma(new, S::splat(*query.add(i)), read[sum]);
@@ -274,21 +302,6 @@ unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
     }
 }
 
-/// Calls with 0 to `n` and the sum that each belongs to.
-#[inline(always)]
-fn each(n: usize, mut call: impl FnMut(usize, usize)) {
-    let whole = n / SUMS * SUMS;
-    for i in (0..whole).step_by(SUMS) {
-        call(i, 0);
-        call(i + 1, 1);
-        call(i + 2, 2);
-        call(i + 3, 3);
-    }
-    for i in whole..n {
-        call(i, i % SUMS);
-    }
-}
-
 #[inline(always)]
 unsafe fn total<S: Simd>([a, b, c, d]: [S::F; SUMS]) -> S::F {
     S::add(S::add(a, b), S::add(c, d))
@@ -306,21 +319,29 @@ pub(super) unsafe fn convolve<S: Simd>(
     let n = out.len();
     for at in (0..n).step_by(LANES) {
         let lanes = (n - at).min(LANES);
-        let load = |from: *const f32| match lanes {
-            LANES => S::load(from.add(at)),
-            lanes => S::load_part(from.add(at), lanes),
+        let mut sum = match bias {
+            Some(bias) => load::<S>(bias.as_ptr().add(at), lanes),
+            None => S::zero(),
         };
-        let mut sum = bias.map_or(S::zero(), |bias| load(bias.as_ptr()));
         for (tap, x) in taps.iter().enumerate() {
-            sum = S::fma(load(x.as_ptr()), load(weights.as_ptr().add(tap * distance)), sum);
+            let weights = load::<S>(weights.as_ptr().add(tap * distance + at), lanes);
+            sum = S::fma(load::<S>(x.as_ptr().add(at), lanes), weights, sum);
         }
         let e = exp::<S>(S::sub(S::zero(), sum));
         let silu = S::div(sum, S::add(S::splat(1.0), e));
-        match lanes {
-            LANES => S::store(out.as_mut_ptr().add(at), silu),
-            lanes => S::store_part(out.as_mut_ptr().add(at), lanes, silu),
-        }
+        store::<S>(out.as_mut_ptr().add(at), lanes, silu);
     }
+}
+
+/// A vector, or as many of its lanes.
+#[inline(always)]
+unsafe fn load<S: Simd>(from: *const f32, lanes: usize) -> S::F {
+    if lanes == LANES { S::load(from) } else { S::load_part(from, lanes) }
+}
+
+#[inline(always)]
+unsafe fn store<S: Simd>(to: *mut f32, lanes: usize, x: S::F) {
+    if lanes == LANES { S::store(to, x) } else { S::store_part(to, lanes, x) }
 }
 
 /// See [`Kernels::dampen`].
@@ -328,14 +349,40 @@ pub(super) unsafe fn convolve<S: Simd>(
 pub(super) unsafe fn dampen<S: Simd>(x: &mut [f32], gate: &[f32]) {
     let n = x.len().min(gate.len());
     for at in (0..n).step_by(LANES) {
-        let (to, gate, lanes) = (x.as_mut_ptr().add(at), gate.as_ptr().add(at), n - at);
-        let share = |gate| S::add(S::splat(1.0), exp::<S>(S::sub(S::zero(), gate)));
-        if lanes < LANES {
-            S::store_part(to, lanes, S::div(S::load_part(to, lanes), share(S::load_part(gate, lanes))));
-        } else {
-            S::store(to, S::div(S::load(to), share(S::load(gate))));
-        }
+        let (to, lanes) = (x.as_mut_ptr().add(at), (n - at).min(LANES));
+        let gate = load::<S>(gate.as_ptr().add(at), lanes);
+        let share = S::add(S::splat(1.0), exp::<S>(S::sub(S::zero(), gate)));
+        store::<S>(to, lanes, S::div(load::<S>(to, lanes), share));
     }
+}
+
+/// See [`Kernels::decay`].
+#[inline(always)]
+pub(super) unsafe fn decay<S: Simd>(left: &mut [f32], biases: &[f32], decay: f32) {
+    let n = left.len().min(biases.len());
+    for at in (0..n).step_by(LANES) {
+        let (to, lanes) = (left.as_mut_ptr().add(at), (n - at).min(LANES));
+        let x = S::add(load::<S>(to, lanes), load::<S>(biases.as_ptr().add(at), lanes));
+        let step = softplus::<S>(x);
+        store::<S>(to, lanes, exp::<S>(S::mul(S::splat(-decay), step)));
+    }
+}
+
+/// `ln(1 + e^x)`, within some units in the last place: the larger of x and 0, and `ln(1 + y)` of `y = e^-|x|`, which is
+/// `2 (s + s^3 / 3 + s^5 / 5 + …)` of `s = y / (2 + y)`, at most a third.
+#[inline(always)]
+unsafe fn softplus<S: Simd>(x: S::F) -> S::F {
+    let y = exp::<S>(S::sub(S::zero(), S::abs(x)));
+    let s = S::div(y, S::add(S::splat(2.0), y));
+    let square = S::mul(s, s);
+    let mut sum = S::splat(1.0 / 15.0);
+    let mut odd = 13;
+    while odd > 0 {
+        sum = S::fma(sum, square, S::splat(1.0 / odd as f32));
+        odd -= 2;
+    }
+    // In this order what is not a number stays so.
+    S::fma(S::add(s, s), sum, S::max(S::zero(), x))
 }
 
 /// See [`Kernels::unit`].

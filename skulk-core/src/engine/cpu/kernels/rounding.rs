@@ -100,8 +100,8 @@ static PAIRS: [[i8; 16]; 2] = [
 #[inline(always)]
 pub(super) unsafe fn paired<S: Simd, const EXACT: bool>(x: &[i8], to: &mut [i8]) {
     let order = &PAIRS[usize::from(EXACT && S::WORDS)];
-    for (x, to) in x.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
-        S::reorder(x.as_ptr(), order, to.as_mut_ptr());
+    for at in (0..x.len().min(to.len()) / LANES * LANES).step_by(LANES) {
+        S::reorder(x.as_ptr().add(at), order, to.as_mut_ptr().add(at));
     }
 }
 

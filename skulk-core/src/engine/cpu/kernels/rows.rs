@@ -199,10 +199,10 @@ pub(super) unsafe fn norm_rope<S: Simd>(
             });
         }
         RopeLayout::Pairs => {
-            for ((pair, cos), sin) in head[..2 * half].chunks_exact_mut(2).zip(cos).zip(sin) {
-                let (a, b) = (pair[0], pair[1]);
-                pair[0] = a * cos - b * sin;
-                pair[1] = b * cos + a * sin;
+            let pairs = head[..2 * half].as_chunks_mut::<2>().0;
+            for i in 0..half.min(sin.len()) {
+                let [a, b] = pairs[i];
+                pairs[i] = [a * cos[i] - b * sin[i], b * cos[i] + a * sin[i]];
             }
         }
     }

@@ -7,7 +7,7 @@ use super::linear::{Item, Products};
 use super::rounding::{Activations, group};
 use super::simd::BLOCK;
 use super::top::Largest;
-use super::{Kernels, Round};
+use super::{Kernels, Pair, Round};
 use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
 
@@ -81,6 +81,8 @@ struct Rounding {
     n_in: usize,
     exact: bool,
     kernel: Round,
+    /// Where they are put in pairs, too, while they are at hand.
+    paired: Option<(*mut i8, Pair)>,
 }
 
 // SAFETY: threads write different rows.
@@ -103,6 +105,11 @@ impl Rounding {
                 let mut last = [0.0; BLOCK];
                 last[..rest.len()].copy_from_slice(rest);
                 (self.kernel)(last.as_ptr(), 1, to.skip(whole.len(), self.exact));
+            }
+            if let Some((start, pair)) = self.paired {
+                let width = digits(self.n_in, self.exact);
+                let rounded = std::slice::from_raw_parts(to.digits.cast_const(), width);
+                pair(rounded, std::slice::from_raw_parts_mut(start.add(i * width), width));
             }
         }
     }
@@ -214,28 +221,35 @@ impl ProductScratch {
         }
     }
 
-    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand.
+    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand, and puts it in pairs
+    /// where that is asked for.
     pub(crate) fn products_of<'a>(
         &'a mut self,
         kernels: &'a Kernels,
         pool: &'a Pool,
-        x: &'a mut [f32],
-        n_in: usize,
-        precision: Precision,
+        (x, n_in): (&'a mut [f32], usize),
+        (precision, paired): (Precision, bool),
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
-        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact);
+        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact, paired);
         pool.rows(x, n_in, to.least(), |i, row, _| {
             make(i, row);
             // SAFETY: there is room for all rows, and each is given out once.
             unsafe { to.row(i, row) };
         });
-        Products { rounded: true, ..self.products(kernels, pool, x, n_in, precision) }
+        Products { rounded: true, paired, ..self.products(kernels, pool, x, n_in, precision) }
     }
 
-    /// Rounds rows of `n_in` elements.
-    pub(super) fn round(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize, exact: bool) {
-        let to = self.rounding(kernels, x.len(), n_in, exact);
+    /// Rounds rows of `n_in` elements, and puts them in pairs where that is asked for.
+    pub(super) fn round(
+        &mut self,
+        kernels: &Kernels,
+        pool: &Pool,
+        (x, n_in): (&[f32], usize),
+        exact: bool,
+        paired: bool,
+    ) {
+        let to = self.rounding(kernels, x.len(), n_in, exact, paired);
         pool.run(x.len() / n_in, to.least(), &|range, _| {
             for i in range {
                 // SAFETY: there is room for all rows, and each is given out once.
@@ -245,9 +259,21 @@ impl ProductScratch {
     }
 
     /// Makes room for rows of so many elements in all.
-    fn rounding(&mut self, kernels: &Kernels, len: usize, n_in: usize, exact: bool) -> Rounding {
-        self.integers.reserve(len / n_in.max(1) * n_in.div_ceil(BLOCK), exact);
-        Rounding { to: self.integers.start(), n_in, exact, kernel: kernels.round[usize::from(exact)] }
+    fn rounding(
+        &mut self,
+        kernels: &Kernels,
+        len: usize,
+        n_in: usize,
+        exact: bool,
+        paired: bool,
+    ) -> Rounding {
+        let rows = len / n_in.max(1);
+        self.integers.reserve(rows * n_in.div_ceil(BLOCK), exact);
+        let paired = paired.then(|| {
+            grow(&mut self.integers.paired, rows * digits(n_in, exact));
+            (self.integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
+        });
+        Rounding { to: self.integers.start(), n_in, exact, kernel: kernels.round[usize::from(exact)], paired }
     }
 
     /// The rounded rows of `n_in` elements from `row` on.
@@ -258,7 +284,7 @@ impl ProductScratch {
         unsafe { self.integers.start().skip(at, exact) }
     }
 
-    /// Puts rounded rows in pairs.
+    /// Puts rows in pairs that were rounded without.
     pub(super) fn pair(&mut self, kernels: &Kernels, pool: &Pool, rows: usize, n_in: usize, exact: bool) {
         let width = digits(n_in, exact);
         let Integers { digits, paired, .. } = &mut self.integers;

@@ -91,7 +91,7 @@ impl Products<'_> {
     /// no number.
     pub(super) fn coarse(&mut self) -> Option<Activations> {
         let scratch = &mut *self.scratch;
-        scratch.round(self.kernels, self.pool, self.x, self.n_in, false);
+        scratch.round(self.kernels, self.pool, (self.x, self.n_in), false, false);
         let (mut norms, mut apart) = (std::mem::take(&mut scratch.norms), std::mem::take(&mut scratch.apart));
         norms.clear();
         apart.clear();

@@ -108,7 +108,7 @@ impl Products<'_> {
         let (all, strips) = (&scratch.largest, &scratch.strips);
         trace::next(|| {
             let outputs: usize = strips.iter().map(|tiles| matrix.columns(tiles).len()).sum();
-            [outputs * matrix.row_bytes, 2 * outputs * matrix.n_in() * rows].map(|n| n as u64)
+            [outputs * matrix.source.row_bytes, 2 * outputs * matrix.n_in() * rows].map(|n| n as u64)
         });
         pool.run(strips.len(), 1, &|range, thread| {
             let mut own = all[thread].lock().unwrap_or_else(PoisonError::into_inner);

@@ -212,7 +212,8 @@ pub(super) fn attend(
     let (dim, value_dim) = (spec.head_dim, spec.value_dim());
     let (q_width, out_width) = (spec.n_heads * dim, spec.n_heads * value_dim);
     // Rows alone are shared out by their heads, too.
-    let group = if chosen.rows.len() < pool.threads() { group(spec) } else { spec.n_heads };
+    let (alone, threads) = (chosen.rows.len(), pool.threads());
+    let group = if alone < threads { group(spec, alone, threads) } else { spec.n_heads };
     let groups = spec.n_heads / group;
     let Scratch { gathered, taken: [_, taken], .. } = scratch;
     gathered.resize_with(gathered.len().max(pool.threads()), Mutex::default);

@@ -194,3 +194,36 @@ fn heads_are_normed_and_rotated() {
         }
     }
 }
+
+#[test]
+fn decays() {
+    let mut numbers = Numbers(17);
+    for (n, decay) in LENGTHS.into_iter().zip([1.0f32, 0.05, 0.3, 4.0].into_iter().cycle()) {
+        let (x, biases) = (arguments(&mut numbers, n), numbers.floats(n));
+        let out = all(&x, "decay", |kernels, left| kernels.decay(left, &biases, decay));
+        for ((x, bias), out) in x.iter().zip(&biases).zip(out) {
+            let x = f64::from(x + bias);
+            let exponent = f64::from(decay) * (x.max(0.0) + (-x.abs()).exp().ln_1p());
+            // Beyond that `exp` stays what it is there. Of the exponent's formula each step is off by a unit, its `exp` by four.
+            let expected = (-exponent.min(87.0)).exp();
+            assert_near(out, expected, (14.0 * exponent.min(87.0) + 4.0) * EPSILON * expected, "decay");
+        }
+    }
+    let out = all(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY], "decay", |kernels, left| {
+        kernels.decay(left, &[0.0; 3], 1.0);
+    });
+    assert!(out[0].is_nan() && out[1] < 1.7e-38 && out[2] == 1.0);
+}
+
+#[test]
+fn gates_dampen() {
+    let mut numbers = Numbers(18);
+    for n in LENGTHS {
+        let (x, gate) = (numbers.floats(n), arguments(&mut numbers, n));
+        let out = all(&x, "dampen", |kernels, x| kernels.dampen(x, &gate));
+        for ((x, gate), out) in x.iter().zip(&gate).zip(out) {
+            let expected = f64::from(*x) / (1.0 + (-f64::from(*gate).clamp(-87.0, 88.0)).exp());
+            assert_near(out, expected, 7.0 * EPSILON * expected.abs() + 1e-37, "dampen");
+        }
+    }
+}
