@@ -39,6 +39,16 @@ pub(super) fn linear(
     reserve(input, most.checked_mul(n_in))?;
     reserve(output, most.checked_mul(n_out))?;
 
+    // Of one row, heads' elements lie as they are to.
+    if rows == 1 && behind == 0 {
+        let (x, out) = (&x.data[..heads * n_in], &mut out.data[..heads * n_out]);
+        let mut products = scratch.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision);
+        for (head, (matrix, out)) in weights.iter().zip(out.chunks_exact_mut(n_out)).enumerate() {
+            products.push(matrix, head..head + 1, out);
+        }
+        products.run();
+        return Ok(());
+    }
     for block in (0..rows).step_by(ROWS) {
         let n = ROWS.min(rows - block);
         let input = &mut input[..heads * n * n_in];

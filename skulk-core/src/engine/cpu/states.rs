@@ -3,6 +3,9 @@
 //! A layer's state of a sequence lies in one piece: the heads' matrices, as kernels take them, then the inputs that later
 //! rows are convolved with. Rows are prepared and finished side by side, states go through them tile by tile.
 
+use std::collections::TryReserveError;
+use std::ops::{Deref, DerefMut};
+
 use super::kernels::{Place, Recurrence};
 use super::{Buffer, Cpu, LEAST_ELEMENTS};
 use crate::arch::{Activation, MOST_CONVOLVED, RecurrentGate, RecurrentRule, RecurrentSpec, RopeLayout};
@@ -14,7 +17,42 @@ use crate::math;
 pub(crate) struct States {
     len: usize,
     /// By number; none where one has no memory.
-    list: Vec<Option<Box<[f32]>>>,
+    list: Vec<Option<State>>,
+}
+
+/// A sequence's state, from the first line of the cache on that its memory has: vectors of it lie in one line each.
+pub(crate) struct State {
+    memory: Box<[f32]>,
+    first: usize,
+    len: usize,
+}
+
+/// Numbers of a line.
+const LINE: usize = 16;
+
+impl State {
+    fn new(len: usize) -> Result<Self, TryReserveError> {
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(len.saturating_add(LINE))?;
+        memory.resize(len + LINE, 0.0);
+        let memory = memory.into_boxed_slice();
+        let first = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+        Ok(Self { memory, first, len })
+    }
+}
+
+impl Deref for State {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.memory[self.first..self.first + self.len]
+    }
+}
+
+impl DerefMut for State {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.memory[self.first..self.first + self.len]
+    }
 }
 
 /// Working memory, which grows with its first uses.
@@ -36,16 +74,15 @@ impl States {
     }
 
     pub(super) fn add(&mut self, number: u32) -> Result<()> {
-        let (number, mut memory) = (number as usize, Vec::new());
+        let number = number as usize;
         let missing = (number + 1).saturating_sub(self.list.len());
-        memory.try_reserve_exact(self.len).and_then(|()| self.list.try_reserve(missing)).map_err(|e| {
+        let state = self.list.try_reserve(missing).and_then(|()| State::new(self.len)).map_err(|e| {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve a layer's state of a sequence")
                 .with_hint("close sessions")
                 .with_source(e)
         })?;
-        memory.resize(self.len, 0.0);
         self.list.resize_with(self.list.len() + missing, || None);
-        self.list[number] = Some(memory.into_boxed_slice());
+        self.list[number] = Some(state);
         Ok(())
     }
 

@@ -362,12 +362,16 @@ pub(super) fn attend(
     for span in list {
         let job = job(span);
         let mut share = Share { first: tasks, block: None, partials: partials_before, results };
-        if apart && few(job.rows) {
+        let few = apart && few(job.rows);
+        if few {
+            few_pairs = few_pairs.max(job.rows * group);
+        }
+        // One partition alone needs nothing put together.
+        if few && job.partitions().len() > 1 {
             let n = groups * job.partitions().len();
             tasks += n;
             partials_before += n;
             results += job.rows * spec.n_heads;
-            few_pairs = few_pairs.max(job.rows * group);
             partitions = partitions.max(job.partitions().len());
         } else {
             let rows = job.rows_of_block(pool.threads(), rows);
@@ -384,7 +388,7 @@ pub(super) fn attend(
     Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), stored.spec());
     // Of each pair its largest score, sum and values.
     let part = few_pairs * (2 + spec.value_dim());
-    if partials.len() < partials_before * part {
+    if partials.len() < partials_before.max(1) * part {
         // At once for many, so that tokens later on allocate nothing.
         let most = partials_before.max(groups * MANY_PARTITIONS).next_power_of_two();
         taken.reserve(most);

@@ -189,6 +189,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         _mm256_storeu_ps(p.add(8), x[1]);
     }
     #[inline(always)]
+    unsafe fn stream(p: *mut f32, x: F) {
+        _mm256_stream_ps(p, x[0]);
+        _mm256_stream_ps(p.add(8), x[1]);
+    }
+    #[inline(always)]
+    unsafe fn streamed() {
+        _mm_sfence();
+    }
+    #[inline(always)]
     unsafe fn store_part(p: *mut f32, n: usize, x: F) {
         let mask = first(n);
         _mm256_maskstore_ps(p, mask[0], x[0]);

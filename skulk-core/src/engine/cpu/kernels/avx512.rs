@@ -53,6 +53,8 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
         load_bf16(p: *const u16) -> F =
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
         store(p: *mut f32, x: F) = _mm512_storeu_ps(p, x);
+        stream(p: *mut f32, x: F) = _mm512_stream_ps(p, x);
+        streamed() = _mm_sfence();
         store_part(p: *mut f32, n: usize, x: F) = _mm512_mask_storeu_ps(p, mask(n), x);
         store_f16(p: *mut u16, x: F) =
             _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));

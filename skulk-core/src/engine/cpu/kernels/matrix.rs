@@ -37,6 +37,8 @@ pub(super) struct Source {
     pub(super) blocks: usize,
     /// `weights` are tiles of woven rows.
     pub(super) woven: bool,
+    /// See [`Product`](super::product::Product).
+    pub(super) apart: bool,
     pub(super) beside: Beside,
 }
 // SAFETY: what the addresses lead to is the matrix' own region, which is only read.
@@ -54,6 +56,7 @@ impl Source {
             n_out: weight.rows(),
             blocks: (weight.row_len().div_ceil(stored) * stored).div_ceil(BLOCK),
             woven: woven.is_some(),
+            apart: woven.is_none() && weight.row_bytes() >= 2 * weight.own_row_bytes().max(1),
             beside: beside(weight),
         }
     }

@@ -9,6 +9,7 @@
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::super::pool::Pool;
+use super::super::states::State;
 use super::Kernels;
 use super::rows::exp;
 use super::simd::{LANES, Simd};
@@ -104,7 +105,7 @@ impl Kernels {
         &self,
         pool: &Pool,
         op: Recurrence<'_>,
-        pages: &mut [Option<Box<[f32]>>],
+        pages: &mut [Option<State>],
         runs: &[Run],
         places: &mut Vec<Place>,
     ) -> Result<()> {
@@ -221,7 +222,17 @@ impl Kernels {
 /// See [`Kernels::recur`].
 #[inline(always)]
 pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
-    if tile.of_elements { go::<S, true>(tile) } else { go::<S, false>(tile) }
+    // A row alone leaves a state that nobody reads before the next token: it need not be in a cache, nor what it replaces.
+    let once = tile.n_rows == 1 && tile.mark.is_none() && tile.state.addr().is_multiple_of(4 * LANES);
+    match (tile.of_elements, once) {
+        (false, false) => go::<S, false, false>(tile),
+        (false, true) => go::<S, false, true>(tile),
+        (true, false) => go::<S, true, false>(tile),
+        (true, true) => go::<S, true, true>(tile),
+    }
+    if once {
+        S::streamed();
+    }
 }
 
 /// Works on 0 to `$n`, of which each belongs to a sum. No closure: those that are not inlined lack the instructions.
@@ -247,7 +258,7 @@ macro_rules! each {
 
 /// What is left is by element of the key, or the same of all.
 #[inline(always)]
-unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
+unsafe fn go<S: Simd, const OF_ELEMENTS: bool, const ONCE: bool>(tile: &Tile) {
     let (n, state) = (tile.key_dim, tile.state);
     let mut from = match tile.from {
         Some(from) => from,
@@ -281,7 +292,11 @@ unsafe fn go<S: Simd, const OF_ELEMENTS: bool>(tile: &Tile) {
             let left = if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
             let old = S::mul(S::load(from.add(i * LANES)), left);
             let new = S::fma(S::splat(*key.add(i)), news, old);
-            S::store(state.add(i * LANES), new);
+            if ONCE {
+                S::stream(state.add(i * LANES), new);
+            } else {
+                S::store(state.add(i * LANES), new);
+            }
             read[sum] = S::fma(new, S::splat(*query.add(i)), read[sum]);
         });
         let mut read = total::<S>(read);

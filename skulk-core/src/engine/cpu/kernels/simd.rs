@@ -138,6 +138,15 @@ pub(super) trait Simd: Copy + 'static {
     /// The first `n` < 16 elements.
     unsafe fn store_part(p: *mut f32, n: usize, x: Self::F);
     unsafe fn store_f16(p: *mut u16, x: Self::F);
+    /// Stores a whole line of the cache, at its beginning, past the cache where the machine can. Others see it once
+    /// [`streamed`](Self::streamed) was called.
+    #[inline(always)]
+    unsafe fn stream(p: *mut f32, x: Self::F) {
+        // SAFETY: the contract is the same.
+        unsafe { Self::store(p, x) }
+    }
+    #[inline(always)]
+    unsafe fn streamed() {}
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
