@@ -12,6 +12,7 @@ mod folder;
 mod noted;
 mod reading;
 
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -91,7 +92,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
         "| family | model | MB of weights | MB kept | ms a token | share of the memory's speed | to {YARDSTICK} |"
     );
     println!("|---|---|---|---|---|---|---|");
-    let mut report = Map::new();
+    let (mut report, mut tables) = (Map::new(), String::new());
     for (name, family) in known.iter().filter(|(name, _)| wanted(name)) {
         let mut subject = Subject::new(args, family).map_err(|error| format!("{name}: {error}"))?;
         yardstick.rewind(args.depth)?;
@@ -116,31 +117,32 @@ fn run(args: &Args) -> Result<(), AnyError> {
         });
         report.insert(name.clone(), figures);
         if args.operations {
-            operations(args, &mut subject)?;
+            writeln!(tables, "\n{name}, {}", family["model"].as_str().unwrap_or_default())?;
+            operations(args, &mut subject, &mut tables)?;
         }
     }
+    print!("{tables}");
     match &args.json {
         Some(path) => Ok(fs::write(path, Value::from(report).to_string())?),
         None => Ok(()),
     }
 }
 
-/// Prints what the operations of a token take.
-fn operations(args: &Args, subject: &mut Subject) -> Result<(), AnyError> {
+/// Adds a table of what the operations of a token take.
+fn operations(args: &Args, subject: &mut Subject, to: &mut String) -> Result<(), AnyError> {
     let (run, noted) = traced(|| (0..args.steps).try_for_each(|_| subject.forward(1)));
     run?;
-    println!(
-        "\n| operation | times | µs | of it waiting, µs | before, µs | MB | GB/s |\n|---|---|---|---|---|---|---|"
-    );
+    writeln!(to, "\n| operation | times | µs | of it waiting, µs | before, µs | MB | GB/s |")?;
+    writeln!(to, "|---|---|---|---|---|---|---|")?;
     for entry in Entry::list(&noted, args.steps, args.threads) {
         let Entry { name, times, bytes, seconds, before, waiting, .. } = entry;
-        let [seconds, waiting, before] = [seconds, waiting, before].map(|seconds| seconds * 1e6);
-        let (megabytes, rate) = (bytes / 1e6, bytes / 1e3 / seconds);
-        println!(
-            "| {name} | {times:.0} | {seconds:.1} | {waiting:.1} | {before:.1} | {megabytes:.2} | {rate:.1} |"
-        );
+        let [micros, waiting, before] = [seconds, waiting, before].map(|seconds| seconds * 1e6);
+        let (megabytes, rate) = (bytes / 1e6, bytes / 1e9 / seconds);
+        writeln!(
+            to,
+            "| {name} | {times:.0} | {micros:.1} | {waiting:.1} | {before:.1} | {megabytes:.2} | {rate:.1} |"
+        )?;
     }
-    println!();
     Ok(())
 }
 
@@ -218,7 +220,7 @@ impl Subject {
         let checkpoint = skulk::open_checkpoint(folder)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let layers = 0..arch.n_layers();
-        let context = args.depth + (args.rounds + 1) * args.steps + 1;
+        let context = args.depth + (args.rounds + 1) * args.steps;
         let spec = ShardSpec::new(arch, layers, context, CHUNK, KvType::F16)?;
         let engine =
             skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;

@@ -35,11 +35,7 @@ pub(super) fn linear(
     let to_head = n_out + behind;
     out.width = heads * to_head;
     let Stream { products: scratch, by_head: ByHead { input, output }, .. } = stream;
-    let most = rows.min(ROWS) * heads;
-    reserve(input, most.checked_mul(n_in))?;
-    reserve(output, most.checked_mul(n_out))?;
-
-    // Of one row, heads' elements lie as they are to.
+    // Of one row heads' inputs lie behind each other already, and so do their outputs.
     if rows == 1 && behind == 0 {
         let (x, out) = (&x.data[..heads * n_in], &mut out.data[..heads * n_out]);
         let mut products = scratch.products(cpu.kernels, &cpu.pool, x, n_in, cpu.precision);
@@ -49,6 +45,10 @@ pub(super) fn linear(
         products.run();
         return Ok(());
     }
+    let most = rows.min(ROWS) * heads;
+    reserve(input, most.checked_mul(n_in))?;
+    reserve(output, most.checked_mul(n_out))?;
+
     for block in (0..rows).step_by(ROWS) {
         let n = ROWS.min(rows - block);
         let input = &mut input[..heads * n * n_in];

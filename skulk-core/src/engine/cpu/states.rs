@@ -20,7 +20,7 @@ pub(crate) struct States {
     list: Vec<Option<State>>,
 }
 
-/// A sequence's state, from the first line of the cache on that its memory has: vectors of it lie in one line each.
+/// A sequence's state. It begins where a line of the cache does, so that each vector of it lies in one line.
 pub(crate) struct State {
     memory: Box<[f32]>,
     first: usize,

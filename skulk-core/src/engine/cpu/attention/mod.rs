@@ -123,15 +123,17 @@ struct Job<'a> {
     rows: usize,
 }
 
-/// Query heads that a task computes together: those of a key/value head. Where there is but one for many, some of them, so
-/// that each of so many threads has work; a group of heads has so many tasks.
+/// Query heads that a task computes together: those of a key/value head. Where there is but one for many, some of them: as
+/// many as possible while so many `threads` have work, of which each group of heads makes so many `tasks`.
 fn group(spec: &AttentionSpec, tasks: usize, threads: usize) -> usize {
     if spec.latent.is_none() {
         return spec.n_heads / spec.n_kv_heads;
     }
     let [most, least] = LATENT_HEADS;
-    let enough = |n: usize| n <= least || spec.n_heads / n * tasks >= threads;
-    (1..=most).rev().find(|n| spec.n_heads.is_multiple_of(*n) && enough(*n)).unwrap_or(1)
+    let divides = |n: &usize| spec.n_heads.is_multiple_of(*n);
+    let enough = |n: &usize| (spec.n_heads / n).saturating_mul(tasks) >= threads;
+    let found = (least..=most).rev().find(|n| divides(n) && enough(n));
+    found.or_else(|| (least..=most).find(divides)).or_else(|| (1..least).rev().find(divides)).unwrap_or(1)
 }
 
 impl<'a> Job<'a> {
@@ -330,9 +332,11 @@ pub(super) fn attend(
     }
     let Scratch { workers, partials, taken: [taken, taken_out], shares, whole, .. } = scratch;
     let list = if op.chosen.is_some() { &whole[..] } else { &spans.list[..] };
-    // A row's partitions are tasks, if it comes alone, or else rows are.
+    // Of a row alone each partition is a task, of several rows blocks of them are.
     let tasks = |span: &Span| match span.rows.len() {
-        1 => span.start / PARTITION + 1,
+        1 => {
+            span.start / PARTITION + 1 - spec.window.map_or(0, |window| window.first(span.start)) / PARTITION
+        }
         rows => rows,
     };
     let group = group(spec, list.iter().map(tasks).sum(), pool.threads());
@@ -353,6 +357,8 @@ pub(super) fn attend(
     // How each span is cut into tasks.
     let rows = spans.list.last().map_or(0, |span| span.rows.end);
     let groups = spec.n_heads / group;
+    // Of groups that become larger as there are more positions.
+    let (most_heads, mut most_pairs) = (self::group(spec, usize::MAX, pool.threads()), 0);
     let few = |rows: usize| rows == 1 || rows * group <= FEW_PAIRS;
     // Enough sequences keep all threads busy without their partitions being apart.
     let apart = list.len() * groups < ALONE * pool.threads();
@@ -365,6 +371,7 @@ pub(super) fn attend(
         let few = apart && few(job.rows);
         if few {
             few_pairs = few_pairs.max(job.rows * group);
+            most_pairs = most_pairs.max(job.rows * most_heads);
         }
         // One partition alone needs nothing put together.
         if few && job.partitions().len() > 1 {
@@ -385,13 +392,14 @@ pub(super) fn attend(
     if tasks == 0 {
         return Ok(());
     }
-    Worker::prepare(workers, pool.threads(), pairs.max(few_pairs), stored.spec());
+    Worker::prepare(workers, pool.threads(), pairs.max(most_pairs), stored.spec());
     // Of each pair its largest score, sum and values.
     let part = few_pairs * (2 + spec.value_dim());
     if partials.len() < partials_before.max(1) * part {
         // At once for many, so that tokens later on allocate nothing.
         let most = partials_before.max(groups * MANY_PARTITIONS).next_power_of_two();
         taken.reserve(most);
+        taken_out.reserve(rows * spec.n_heads);
         partials.resize(most * part, 0.0);
     }
 

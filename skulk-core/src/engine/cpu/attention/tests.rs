@@ -162,7 +162,9 @@ fn bits_do_not_depend_on_chunks_or_threads() {
 fn heads_that_share_latent_vectors_are_shared_out() {
     let of = |n_heads, tasks, threads| group(&latent_spec(n_heads, 64, 16), tasks, threads);
     assert_eq!([of(20, 1, 1), of(20, 1, 2), of(20, 1, 16), of(20, 8, 16)], [20, 10, 4, 10]);
-    assert_eq!([of(128, 1, 1), of(128, 1, 16), of(128, 64, 16), of(7, 1, 4)], [32, 8, 32, 1]);
+    assert_eq!([of(128, 1, 1), of(128, 1, 16), of(128, 64, 16), of(128, usize::MAX, 16)], [32, 8, 32, 32]);
+    // Few divisors.
+    assert_eq!([of(7, 1, 4), of(22, 1, 16), of(37, 1, 2), of(3, 1, 4), of(1, 1, 4)], [7, 11, 1, 3, 1]);
     assert_eq!(group(&spec(8, 2, 64, None), 1, 16), 4);
 }
 

@@ -124,9 +124,7 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
 ) {
     let rows = if ROWS > 0 { ROWS } else { product.rows.min(MOST) };
     let mut scales = no_scales::<S>();
-    if product.cold {
-        Ahead::first::<S, F>(product, &tiles);
-    }
+    Ahead::first::<S, F>(product, &tiles);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
         let mut ahead = Ahead::of::<F>(product, tile);

@@ -1,12 +1,11 @@
 //! How are a step's products computed? Tiles of all matrices behind each other, shared out to threads.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::dense::Dense;
 use super::format::Beside;
 use super::matrix::{Kernel, Matrix, Source};
-use super::product::{Next, Product};
+use super::product::Product;
 use super::scaled;
 use super::scratch::{ProductScratch, grow};
 use super::simd::{BLOCK, LANES};
@@ -84,25 +83,6 @@ impl Work {
         }
     }
 
-    /// The same, after which `next` is read; `cold`: nobody has asked for its first tiles.
-    fn before(self, next: Option<&Work>, cold: bool) -> Self {
-        let Work::Quantised(product, kernel) = self else { return self };
-        let next = match next {
-            Some(Work::Quantised(next, _)) if !next.apart => {
-                let Beside { scales, mins, .. } = next.beside;
-                Next { weights: next.weights, beside: [scales, mins] }
-            }
-            _ => Next::NOTHING,
-        };
-        Work::Quantised(Product { next, cold, ..product }, kernel)
-    }
-
-    /// Whether who works on its last tiles asks for the first ones of what comes then.
-    fn asks_for(&self, next: Option<&Work>) -> bool {
-        let plain = |work: &Work| matches!(work, Work::Quantised(product, _) if !product.apart);
-        plain(self) && next.is_some_and(plain)
-    }
-
     /// Works on some tiles; `packed` has room for a packed tile, unless there are few rows.
     ///
     /// # Safety
@@ -169,8 +149,6 @@ struct Listed<'a> {
     list: &'a [Item],
     packed: Packed,
     total: usize,
-    /// Where each thread's last part ended.
-    reached: &'a [AtomicUsize],
 }
 // SAFETY: the list is only read.
 unsafe impl Sync for Listed<'_> {}
@@ -181,22 +159,14 @@ impl Listed<'_> {
     /// # Safety
     /// Addresses are valid; nobody else gets these tiles, or has this thread's number.
     unsafe fn tiles(&self, range: Range<usize>, thread: usize) {
-        let first = self.list.partition_point(|item| item.first <= range.start).saturating_sub(1);
-        // Who goes on where it stopped has asked for what comes.
-        let reached = self.reached.get(thread).map(|reached| reached.swap(range.end, Ordering::Relaxed));
-        let mut cold = reached != Some(range.start);
-        for (i, item) in self.list.iter().enumerate().skip(first) {
-            let next = self.list.get(i + 1);
-            let end = next.map_or(self.total, |next| next.first);
+        for (i, item) in self.list.iter().enumerate() {
+            let end = self.list.get(i + 1).map_or(self.total, |next| next.first);
             let tiles = range.start.max(item.first)..range.end.min(end);
-            if tiles.is_empty() {
-                break;
+            if !tiles.is_empty() {
+                let tiles = tiles.start - item.first..tiles.end - item.first;
+                // SAFETY: the caller's promise.
+                unsafe { item.work.tiles(tiles, self.packed.of(thread)) };
             }
-            let tiles = tiles.start - item.first..tiles.end - item.first;
-            let next = next.map(|next| &next.work);
-            // SAFETY: the caller's promise.
-            unsafe { item.work.before(next, cold).tiles(tiles, self.packed.of(thread)) };
-            cold = !item.work.asks_for(next);
         }
     }
 }
@@ -238,7 +208,7 @@ impl<'a> Products<'a> {
         assert_eq!(matrix.n_in(), n_in);
         let x = &self.x[rows.start * n_in..rows.end * n_in];
         let (bias, out) = (matrix.bias(), std::ptr::null_mut());
-        let Source { weights, row_bytes, blocks, woven, apart, beside, .. } = matrix.source;
+        let Source { weights, row_bytes, blocks, woven, beside, .. } = matrix.source;
         match matrix.kernel {
             Kernel::Dense(kernel) => {
                 let kernel = kernel[usize::from(self.precision == Precision::Bf16)];
@@ -289,10 +259,7 @@ impl<'a> Products<'a> {
                     weights,
                     row_bytes,
                     woven,
-                    apart,
                     beside,
-                    next: Next::NOTHING,
-                    cold: true,
                     n_out,
                     blocks,
                     x_blocks: n_in.div_ceil(BLOCK),
@@ -330,9 +297,7 @@ impl<'a> Products<'a> {
     pub(crate) fn run(self) {
         let Self { scratch, pool, total, packed_len, tile_bytes, counts, .. } = self;
         let packed = Packed::new(&mut scratch.packed, packed_len, pool);
-        scratch.reached.resize_with(pool.threads(), AtomicUsize::default);
-        scratch.reached.iter_mut().for_each(|reached| *reached.get_mut() = usize::MAX);
-        let listed = Listed { list: &scratch.list, packed, total, reached: &scratch.reached };
+        let listed = Listed { list: &scratch.list, packed, total };
         let least = (LEAST_BYTES / tile_bytes.max(1)).max(1);
         trace::next(|| counts);
         pool.run(total, least, &|range, thread| {

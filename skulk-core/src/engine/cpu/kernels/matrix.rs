@@ -24,8 +24,7 @@ pub(crate) struct Matrix {
     longest: OnceLock<f32>,
 }
 
-/// Where its rows lie: all that products with integers ask of it but for the kernel. A token may have hundreds of products,
-/// whose matrices no cache has.
+/// Where its rows lie, in one place: a token may have hundreds of products, whose matrices no cache holds.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) weights: *const u8,
@@ -37,8 +36,6 @@ pub(super) struct Source {
     pub(super) blocks: usize,
     /// `weights` are tiles of woven rows.
     pub(super) woven: bool,
-    /// See [`Product`](super::product::Product).
-    pub(super) apart: bool,
     pub(super) beside: Beside,
 }
 // SAFETY: what the addresses lead to is the matrix' own region, which is only read.
@@ -56,7 +53,6 @@ impl Source {
             n_out: weight.rows(),
             blocks: (weight.row_len().div_ceil(stored) * stored).div_ceil(BLOCK),
             woven: woven.is_some(),
-            apart: woven.is_none() && weight.row_bytes() >= 2 * weight.own_row_bytes().max(1),
             beside: beside(weight),
         }
     }

@@ -109,6 +109,7 @@ pub(crate) struct Kernels {
     gated: unsafe fn(Activation, &mut [f32], &[f32]),
     norm_rope: Rotate,
     recur: unsafe fn(&recurrence::Tile),
+    streamed: unsafe fn(),
     convolve: Convolve,
     dampen: unsafe fn(&mut [f32], &[f32]),
     decay: unsafe fn(&mut [f32], &[f32], f32),
@@ -276,6 +277,7 @@ macro_rules! instruction_set {
                 norm_rope(head: &mut [f32], norm: Option<Norm<'_>>, layout: RopeLayout, cos: &[f32], sin: &[f32]) =
                     rows::norm_rope::<S>(head, norm, layout, cos, sin);
                 recur(tile: &recurrence::Tile) = recurrence::recur::<S>(tile);
+                streamed() = S::streamed();
                 convolve(taps: &[&[f32]], weights: &[f32], distance: usize, bias: Option<&[f32]>, out: &mut [f32]) =
                     recurrence::convolve::<S>(taps, weights, distance, bias, out);
                 dampen(x: &mut [f32], gate: &[f32]) = recurrence::dampen::<S>(x, gate);
@@ -387,6 +389,7 @@ macro_rules! instruction_set {
             gated,
             norm_rope,
             recur,
+            streamed,
             convolve,
             dampen,
             decay,

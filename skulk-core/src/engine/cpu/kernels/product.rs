@@ -24,13 +24,7 @@ pub(super) struct Product {
     pub(super) row_bytes: usize,
     /// Weights are tiles of woven rows.
     pub(super) woven: bool,
-    /// Between rows lie as many bytes as they have, or more: those of another matrix.
-    pub(super) apart: bool,
     pub(super) beside: Beside,
-    /// What is read behind the last tile.
-    pub(super) next: Next,
-    /// Nobody has asked for the first of the tiles to come.
-    pub(super) cold: bool,
     pub(super) n_out: usize,
     /// Blocks of 32 in a row.
     pub(super) blocks: usize,
@@ -45,17 +39,6 @@ pub(super) struct Product {
     pub(super) out: *mut f32,
     pub(super) stride: usize,
     pub(super) from: usize,
-}
-
-/// Where another matrix begins, and its scales and minima; null where there is none.
-#[derive(Clone, Copy)]
-pub(super) struct Next {
-    pub(super) weights: *const u8,
-    pub(super) beside: [*const u8; 2],
-}
-
-impl Next {
-    pub(super) const NOTHING: Self = Self { weights: std::ptr::null(), beside: [std::ptr::null(); 2] };
 }
 
 impl Product {
@@ -118,9 +101,8 @@ pub(super) struct Ahead {
     /// From a row to the next, where others lie between them: then lines are asked for by the next tile's rows in turns.
     apart: usize,
     turn: usize,
-    /// Nothing of what happens to lie behind the matrix is, but the next one.
+    /// Nothing of what happens to lie behind the matrix is.
     end: *const u8,
-    next: *const u8,
     /// The next tile's scales and minima, of types that have them beside: where they begin, how far that is asked for,
     /// and how far it goes.
     beside: [*const u8; 2],
@@ -152,28 +134,26 @@ impl Ahead {
     /// While this tile is read.
     #[inline(always)]
     pub(super) fn of<F: Format>(product: &Product, tile: usize) -> Self {
-        let apart = if product.apart { product.row_bytes } else { 0 };
+        let apart = if product.woven || product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
+            0
+        } else {
+            product.row_bytes
+        };
         let next = product.weights.wrapping_add((tile + 1) * LANES * product.row_bytes);
         let at = if apart > 0 { next } else { next.wrapping_add(AHEAD) };
         let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
         let bytes = LANES * product.beside.row_bytes;
         let Beside { scales, mins, .. } = product.beside;
-        let left = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes);
-        let of_next = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
-        let (beside, most) = match product.next.beside {
-            [scales, _] if left > 0 || scales.is_null() => (of_next, left.min(bytes)),
-            behind => (behind, bytes),
-        };
-        Self { at, apart, turn: 0, end, next: product.next.weights, beside, asked: 0, most }
+        let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
+        let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
+        Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
 
     /// While a block of its rows is.
     #[inline(always)]
     pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
-        let behind = self.at >= self.end;
-        if !behind || !self.next.is_null() && self.apart == 0 {
-            let at = if behind { self.next.wrapping_add(self.at.addr() - self.end.addr()) } else { self.at };
+        if self.at < self.end {
             for line in 0..bytes.div_ceil(64) {
                 let line = if self.apart > 0 {
                     let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
@@ -181,7 +161,7 @@ impl Ahead {
                 } else {
                     64 * line
                 };
-                S::prefetch(at.wrapping_add(line));
+                S::prefetch(self.at.wrapping_add(line));
             }
         }
         if self.apart > 0 {

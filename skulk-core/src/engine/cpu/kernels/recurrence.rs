@@ -19,6 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Added to the square of a key's length before it is divided by its root.
 const UNIT_EPS: f32 = 1e-6;
+/// Numbers of a layer's state up to which caches may hold it until the next token. Of larger ones, what a single row leaves
+/// need not be there, nor what it replaces.
+const LARGE: usize = if cfg!(test) { 0 } else { 1 << 17 };
 /// Sums over a key's elements that run side by side.
 const SUMS: usize = 4;
 
@@ -92,6 +95,8 @@ pub(super) struct Tile {
     left_width: usize,
     of_elements: bool,
     share: *const f32,
+    /// The state is written past the caches.
+    past: bool,
     width: usize,
     skip: Option<f32>,
     lanes: usize,
@@ -136,7 +141,7 @@ impl Kernels {
         }
         let (tiles, of_head) = (op.tiles(), op.value_dim.div_ceil(LANES));
         let (keys, values) = (op.n_key_heads * op.key_dim, op.n_heads * op.value_dim);
-        let tile_len = op.key_dim * LANES;
+        let (tile_len, large) = (op.key_dim * LANES, len > LARGE);
         let (places, out) = (&*places, Out(op.out.as_mut_ptr()));
         let (input, skip, left) = (op.rows, op.skip, op.left);
         let longest = places.iter().map(|place| place.rows).max().unwrap_or(1);
@@ -169,6 +174,7 @@ impl Kernels {
                         of_elements: left.is_some(),
                         share: row[2 * keys + values + op.n_heads + head..].as_ptr(),
                         width,
+                        past: large && place.rows == 1 && place.mark.is_none(),
                         skip: skip.map(|skip| skip[head]),
                         lanes: (op.value_dim - column).min(LANES),
                         out: out.0.add(place.first * out_width + head * op.value_dim + column),
@@ -176,6 +182,8 @@ impl Kernels {
                     });
                 }
             }
+            // SAFETY: the machine has the instructions.
+            unsafe { (self.streamed)() }
         });
         Ok(())
     }
@@ -206,7 +214,7 @@ impl Kernels {
         unsafe { (self.dampen)(x, gate) }
     }
 
-    /// `left = e^(-decay · ln(1 + e^(left + bias)))`, by element.
+    /// `left = e^(-decay · ln(1 + e^(left + bias)))`, by element; not below `e^-87`.
     pub(crate) fn decay(&self, left: &mut [f32], biases: &[f32], decay: f32) {
         // SAFETY: as above.
         unsafe { (self.decay)(left, biases, decay) }
@@ -222,16 +230,12 @@ impl Kernels {
 /// See [`Kernels::recur`].
 #[inline(always)]
 pub(super) unsafe fn recur<S: Simd>(tile: &Tile) {
-    // A row alone leaves a state that nobody reads before the next token: it need not be in a cache, nor what it replaces.
-    let once = tile.n_rows == 1 && tile.mark.is_none() && tile.state.addr().is_multiple_of(4 * LANES);
-    match (tile.of_elements, once) {
+    let past = tile.past && tile.state.addr().is_multiple_of(4 * LANES);
+    match (tile.of_elements, past) {
         (false, false) => go::<S, false, false>(tile),
         (false, true) => go::<S, false, true>(tile),
         (true, false) => go::<S, true, false>(tile),
         (true, true) => go::<S, true, true>(tile),
-    }
-    if once {
-        S::streamed();
     }
 }
 
@@ -258,7 +262,7 @@ macro_rules! each {
 
 /// What is left is by element of the key, or the same of all.
 #[inline(always)]
-unsafe fn go<S: Simd, const OF_ELEMENTS: bool, const ONCE: bool>(tile: &Tile) {
+unsafe fn go<S: Simd, const OF_ELEMENTS: bool, const PAST: bool>(tile: &Tile) {
     let (n, state) = (tile.key_dim, tile.state);
     let mut from = match tile.from {
         Some(from) => from,
@@ -292,7 +296,7 @@ unsafe fn go<S: Simd, const OF_ELEMENTS: bool, const ONCE: bool>(tile: &Tile) {
             let left = if OF_ELEMENTS { S::splat(*first.add(i)) } else { of_all };
             let old = S::mul(S::load(from.add(i * LANES)), left);
             let new = S::fma(S::splat(*key.add(i)), news, old);
-            if ONCE {
+            if PAST {
                 S::stream(state.add(i * LANES), new);
             } else {
                 S::store(state.add(i * LANES), new);

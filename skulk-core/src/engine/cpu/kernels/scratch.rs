@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
 
 use super::linear::{Item, Products};
 use super::rounding::{Activations, group};
@@ -24,8 +23,6 @@ pub(crate) struct ProductScratch {
     bf16: Vec<u32>,
     pub(super) packed: Vec<i32>,
     pub(super) list: Vec<Item>,
-    /// Where each thread's last part of the products under way ended.
-    pub(super) reached: Vec<AtomicUsize>,
     /// Each thread's.
     pub(super) largest: Vec<Mutex<Largest>>,
     /// Tiles that are looked at together.
@@ -185,7 +182,6 @@ impl ProductScratch {
             bf16: vec![0; if precision == Precision::Bf16 { blocks * BLOCK + LINE } else { 0 }],
             packed: Vec::new(),
             list: Vec::new(),
-            reached: Vec::new(),
             largest: Vec::new(),
             strips: Vec::new(),
             norms: Vec::new(),

@@ -3,7 +3,7 @@
 use super::super::affine::LINE;
 use super::super::direct::MOST;
 use super::super::format::Beside;
-use super::super::product::{Next, Product};
+use super::super::product::Product;
 use super::super::simd::LANES;
 use super::super::{BLOCK, Kernels, Quantised, portable};
 use super::rounding::{Rows, activations};
@@ -78,9 +78,6 @@ impl Matrix<'_> {
         let mut out = vec![GAP; (rows - 1) * stride + n_out].into_boxed_slice();
         let product = Product {
             woven: false,
-            apart: self.step > 1,
-            next: Next::NOTHING,
-            cold: true,
             weights: self.bytes.as_ptr(),
             row_bytes: self.step * self.blocks * BLOCK / self.stored.len * self.stored.bytes,
             beside: self.beside,
@@ -145,7 +142,6 @@ impl Matrix<'_> {
         let product = Product {
             weights: woven.as_ptr(),
             woven: true,
-            apart: false,
             beside,
             n_out,
             out: out.as_mut_ptr(),
