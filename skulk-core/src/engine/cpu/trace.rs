@@ -13,6 +13,7 @@ mod nothing {
     pub(in super::super) struct Running;
 
     impl Running {
+        #[allow(clippy::extra_unused_type_parameters, reason = "what is noted has the type's name")]
         pub(in super::super) fn new<F>() -> Self {
             Self
         }

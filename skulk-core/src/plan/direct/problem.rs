@@ -282,9 +282,8 @@ impl<'a> Problem<'a> {
             drafts,
             fixed,
         };
-        for owner in &problem.fixed.owners {
-            let bytes = problem.charged(&[owner.seat], owner.weights(&problem.inventory.layers[owner.layer]));
-            problem.held[owner.seat] = problem.held[owner.seat].saturating_add(bytes);
+        for &seat in &problem.fixed.seats {
+            problem.held[seat] = problem.held_by_fixed(seat);
         }
         Ok((problem, pending))
     }
@@ -387,6 +386,21 @@ impl<'a> Problem<'a> {
         self.fixed_loads().iter().all(|load| needed(load) <= self.usable(load.seat, scale))
     }
 
+    /// What blocks that are fixed on a device take there, with their margin. It is rounded up once for each layer: with its
+    /// attention, where that is fixed there, too, and no block is left to place.
+    fn held_by_fixed(&self, seat: usize) -> u64 {
+        let runs = || self.fixed.stages.iter().filter(|(fixed, _)| *fixed == seat).map(|(_, run)| run);
+        let of = |(at, layer): (usize, &LayerBytes)| {
+            let own = self.fixed.of_layer(at).iter().filter(|owner| owner.seat == seat);
+            let blocks = own.map(|owner| owner.weights(layer)).fold(0, u64::saturating_add);
+            let is_all = runs().any(|run| run.contains(&at)) && self.fixed.count(at) == layer.blocks().0;
+            let beside = if is_all { self.beside_blocks(at).saturating_add(layer.shared()) } else { 0 };
+            let together = self.charged(&[seat], beside.saturating_add(blocks));
+            together.saturating_sub(self.charged(&[seat], beside))
+        };
+        self.inventory.layers.iter().enumerate().map(of).fold(0, u64::saturating_add)
+    }
+
     /// What of each device's parts is fixed there.
     pub(super) fn fixed_loads(&self) -> Vec<Load> {
         let (layers, costs) = (&self.inventory.layers, self.costs());
@@ -446,25 +460,36 @@ impl<'a> Problem<'a> {
         layers.filter(|(at, layer)| *at == 0 || !layer.joined).map(|(at, _)| at).collect()
     }
 
+    /// The embedding table where it is a part of a layer's. Where all stages hold it, no device has room for it.
+    fn embedding(&self) -> u64 {
+        if self.inventory.embedding_everywhere { 0 } else { self.inventory.embedding }
+    }
+
+    /// Weights of a layer's attention, with embedding and head.
+    fn beside_blocks(&self, at: usize) -> u64 {
+        let Inventory { layers, tied_embeddings, head, .. } = &*self.inventory;
+        let last = layers.len().saturating_sub(1);
+        let mut weights = layers[at].attention;
+        if at == 0 {
+            weights = weights.saturating_add(self.embedding());
+        }
+        if at == last {
+            weights = weights.saturating_add(*head);
+            if *tied_embeddings && last > 0 {
+                weights = weights.saturating_add(self.embedding());
+            }
+        }
+        weights
+    }
+
     /// Parts of one layer, or of all that are in one stage.
     fn parts(&self, seats: &[usize], feed_forward: impl Fn(usize) -> u64) -> Parts {
-        let Inventory { layers, embedding, tied_embeddings, head, .. } = &*self.inventory;
-        // Where all stages hold it, no device has room for it.
-        let embedding = if self.inventory.embedding_everywhere { &0 } else { embedding };
+        let Inventory { layers, tied_embeddings, .. } = &*self.inventory;
         let last = layers.len().saturating_sub(1);
         let twice = last > 0 && (*tied_embeddings || self.copies_embedding());
         let sizes = layers.iter().enumerate().map(|(at, layer)| {
             let mut beside = self.kept(layer, self.request.context_tokens);
-            let mut weights = layer.attention.saturating_add(feed_forward(at));
-            if at == 0 {
-                weights = weights.saturating_add(*embedding);
-            }
-            if at == last {
-                weights = weights.saturating_add(*head);
-                if *tied_embeddings && last > 0 {
-                    weights = weights.saturating_add(*embedding);
-                }
-            }
+            let weights = self.beside_blocks(at).saturating_add(feed_forward(at));
             if at == last {
                 let copies = last > 0 && self.copies_embedding();
                 beside = beside.saturating_add(self.drafting(seats, copies).unwrap_or_default().total());
@@ -478,7 +503,7 @@ impl<'a> Problem<'a> {
                 _ => together.push(size),
             }
         }
-        let shared = if twice { *embedding } else { 0 };
+        let shared = if twice { self.embedding() } else { 0 };
         Parts::new(together, shared)
     }
 
