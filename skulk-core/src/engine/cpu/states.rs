@@ -6,7 +6,7 @@
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
-use super::kernels::{Place, Recurrence};
+use super::kernels::{LINE, Place, Recurrence, aligned};
 use super::{Buffer, Cpu, LEAST_ELEMENTS};
 use crate::arch::{Activation, MOST_CONVOLVED, RecurrentGate, RecurrentRule, RecurrentSpec, RopeLayout};
 use crate::engine::backend::{Recur, Run, StatePart};
@@ -27,17 +27,13 @@ pub(crate) struct State {
     len: usize,
 }
 
-/// Numbers of a line.
-const LINE: usize = 16;
-
 impl State {
     fn new(len: usize) -> Result<Self, TryReserveError> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(len.saturating_add(LINE))?;
         memory.resize(len + LINE, 0.0);
         let memory = memory.into_boxed_slice();
-        let first = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-        Ok(Self { memory, first, len })
+        Ok(Self { first: aligned(&memory), memory, len })
     }
 }
 

@@ -161,11 +161,11 @@ pub(super) fn grow<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) {
 }
 
 /// Words of a cache line.
-const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Where the first cache line begins, below [`LINE`]: vectors that lie across two take twice as long to
 /// load.
-fn aligned(words: &[u32]) -> usize {
+pub(crate) fn aligned<W>(words: &[W]) -> usize {
     words.as_ptr().align_offset(4 * LINE).min(LINE)
 }
 
