@@ -119,8 +119,8 @@ options! {
         context: usize => options.context = Some(context),
         /// Prompt tokens that pass through the layers together; 256 by default.
         prefill_chunk: usize => options.prefill_chunk = prefill_chunk,
-        /// How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more
-        /// memory than that was planned with.
+        /// How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU, or
+        /// else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
         kv: KvType => options.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
         kv_values: KvType => match &mut options.kv {

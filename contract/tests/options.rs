@@ -100,7 +100,7 @@ fn values_of_another_kind_are_refused_by_name() {
         (json!({"threads": 1e300}), "found 1e+300"),
         (json!({"ffnOnCpu": 1}), "expected true or false, found 1"),
         (json!({"engine": 3}), "expected a text, found 3"),
-        (json!({"kv": "f8"}), "expected `f16`, `f32`, `q8_0` or `q4_0`, found `f8`"),
+        (json!({"kv": "f8"}), "expected `f16`, `bf16`, `f32`, `q8_0` or `q4_0`, found `f8`"),
         (json!({"kv": []}), "found []"),
         (json!({"whenFull": "drop"}), "expected `wait`, `evict` or `fail`, found `drop`"),
         (json!({"sessions": -1}), "found -1"),

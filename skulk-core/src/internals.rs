@@ -111,9 +111,10 @@ impl Operations {
         Ok(Box::new(move || self.0.linear(&mut stream, &x, rows, &mut [(&matrix, &mut out)])))
     }
 
-    /// Attention of `rows` rows that follow on `start` others, keys and values in f16.
+    /// Attention of `rows` rows that follow on `start` others.
     pub fn attention(
         &self,
+        kv: KvType,
         [n_heads, n_kv_heads, head_dim]: [usize; 3],
         start: usize,
         rows: usize,
@@ -126,7 +127,7 @@ impl Operations {
         let [k, v] = [self.filled(most, n_kv_heads * head_dim)?, self.filled(most, n_kv_heads * head_dim)?];
         let mut out = self.0.buffer(most, n_heads * head_dim)?;
         let mut stream = self.0.stream(most, n_heads * head_dim)?;
-        let mut pages = self.0.pages(&PageSpec::new(&attention, KvType::F16))?;
+        let mut pages = self.0.pages(&PageSpec::new(&attention, kv))?;
         let n = (start + rows).div_ceil(PAGE) as u32;
         (0..n).try_for_each(|page| self.0.add_page(&mut pages, page))?;
         let never = CancelToken::new();

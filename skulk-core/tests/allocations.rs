@@ -164,7 +164,8 @@ fn a_decoded_token_allocates_nothing() {
             check(&model, options, logits, 420);
             tried += 1;
         }
-        for kv in [KvType::Q8_0.into(), KvTypes { keys: KvType::F32, values: KvType::Q4_0 }] {
+        let apart = KvTypes { keys: KvType::F32, values: KvType::Q4_0 };
+        for kv in [KvType::BF16.into(), KvType::Q8_0.into(), apart] {
             check_kept(&model, (&options, kv, false), Logits::Top(1), 420);
         }
         check_kept(&model, (&options, KvTypes::default(), true), Logits::Top(1), 60);

@@ -1609,12 +1609,12 @@ export interface LoadOptions {
   /** Prompt tokens that pass through the layers together; 256 by default. */
   prefillChunk?: number | null;
   /**
-   * How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more memory
-   * than that was planned with.
+   * How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU, or
+   * else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
    */
-  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
-  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kvValues?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /**
    * Sessions that generate at the same time, in steps together: by default as many as a placement was planned for, else
    * 16, and never more than that was planned for. Others wait for their turn; those whose reader does not read do not
@@ -1946,9 +1946,9 @@ export interface PlanOptions {
   /** Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`. */
   sessions?: number | null;
   /** How keys and values are kept; `f16` by default, which is what MLX has. */
-  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
-  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kvValues?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /**
    * How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for its
    * sake, and says what is over.
@@ -1995,9 +1995,9 @@ export interface PriceOptions {
   /** Sessions that generate at once; 1 by default. */
   sessions?: number | null;
   /** How keys and values are kept; `f16` by default. */
-  kv?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
-  kvValues?: "f16" | "f32" | "q8_0" | "q4_0" | null;
+  kvValues?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /**
    * What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
    */

@@ -622,10 +622,10 @@ export class Placement {
   get drafter(): plain.Drafter | null;
   /** Tokens that the context is limited to. */
   get contextLimit(): number | null;
-  /** How keys are kept. */
-  get kv(): "f16" | "f32" | "q8_0" | "q4_0";
+  /** How keys are kept, by a loaded model as it was loaded. `"f16"` that nobody planned leaves it to the engines. */
+  get kv(): "f16" | "bf16" | "f32" | "q8_0" | "q4_0";
   /** How values are kept. */
-  get kvValues(): "f16" | "f32" | "q8_0" | "q4_0";
+  get kvValues(): "f16" | "bf16" | "f32" | "q8_0" | "q4_0";
   /** The model's card, unless it was made by hand. */
   get card(): ModelCard | null;
   /** Why it is as it is, where it was planned here. */

@@ -23,6 +23,19 @@ test("events arrive one by one and make the text", async () => {
   assert.equal(events[0].token.logprob, null);
 });
 
+test("keys and values are in bfloat16 on the CPU unless all is to be exact", async () => {
+  const told = async (options) => {
+    const loaded = await Model.load(STORIES, { threads: 1, ...options });
+    const { value } = await loaded.generate(PROMPT, { maxTokens: 2, logprobs: 1 }).next();
+    return value.token.logprob;
+  };
+  const precise = { precision: "exact" };
+  const [bfloat, half] = [await told({ kv: "bf16" }), await told({ kv: "f16" })];
+  assert.equal(await told({}), bfloat);
+  assert.notEqual(half, bfloat);
+  assert.equal(await told(precise), await told({ ...precise, kv: "f16" }));
+});
+
 test("tokens ahead are those one by one", async () => {
   for (const sampling of [{}, { temperature: 1, seed: 3, logprobs: 1 }]) {
     const told = (options) =>

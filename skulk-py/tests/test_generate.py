@@ -34,10 +34,19 @@ def test_a_model_says_what_it_is(checkpoint: Path) -> None:
 
 
 def test_kv_in_single_precision_takes_twice_the_memory(checkpoint: Path) -> None:
-    half, single = (
-        skulk.Model.load(checkpoint, threads=1, kv=kv).stages[0].kv_cache_bytes for kv in ("f16", "f32")
+    half, bfloat, single = (
+        skulk.Model.load(checkpoint, threads=1, kv=kv).stages[0].kv_cache_bytes for kv in ("f16", "bf16", "f32")
     )
-    assert single == 2 * half
+    assert single == 2 * half == 2 * bfloat
+
+
+def test_keys_and_values_are_in_bfloat16_on_the_cpu_unless_all_is_to_be_exact(checkpoint: Path) -> None:
+    def told(**options: Any) -> list[float | None]:
+        events = list(skulk.Model.load(checkpoint, threads=1, **options).generate(PROMPT, max_tokens=6, logprobs=1))
+        return [event.token.logprob for event in events if event.token]
+
+    assert told() == told(kv="bf16") != told(kv="f16")
+    assert told(precision="exact") == told(precision="exact", kv="f16") != told(precision="exact", kv="bf16")
 
 
 def test_quantised_keys_and_values_take_less_memory(checkpoint: Path) -> None:

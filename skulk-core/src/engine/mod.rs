@@ -62,7 +62,8 @@ pub struct Capabilities {
     /// A row's result has the same bits whatever other rows are in its step, so that generation is
     /// reproducible over chunk sizes and batches; elsewhere it is equal up to rounding.
     pub exact_rows: bool,
-    /// How it can keep keys, and values: each of them in any of these types.
+    /// How it can keep keys, and values: each of them in any of these types, in the first one unless a plan or options say
+    /// otherwise.
     pub kv_types: &'static [KvType],
 }
 

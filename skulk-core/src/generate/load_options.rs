@@ -83,7 +83,8 @@ pub struct LoadOptions {
     /// Prompt tokens that pass through the layers together.
     pub prefill_chunk: usize,
     /// How keys and values are kept, in no more memory than a placement was planned with; `None`: as the
-    /// [placement](Placement::kv) says, in half precision without a plan.
+    /// [plan](Placement::kv) says. Without a plan on the CPU in bfloat16, unless its [`Precision`](crate::Precision) is
+    /// `Exact`, elsewhere in half precision: as all stages' engines have it [first](crate::Capabilities::kv_types).
     pub kv: Option<KvTypes>,
     /// How values are kept, where that is otherwise than `kv` or the placement says.
     pub kv_values: Option<KvType>,

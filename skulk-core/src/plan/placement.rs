@@ -206,9 +206,16 @@ impl Placement {
         self.budgets.iter().find_map(|budget| budget.drafter.as_ref())
     }
 
-    /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types.
+    /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types, and a
+    /// loaded model's placement has those it was loaded with. Half precision that nobody planned leaves it to the
+    /// [engines](crate::LoadOptions::kv).
     pub fn kv(&self) -> KvTypes {
         self.kv
+    }
+
+    /// Says how they are kept.
+    pub(crate) fn set_kv(&mut self, kv: KvTypes) {
+        self.kv = kv;
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.

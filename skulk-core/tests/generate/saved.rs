@@ -137,7 +137,8 @@ fn other_models_refuse_it() {
     for (name, options, said) in [
         ("gemma3", one_thread(), "of another"),
         ("llama", one_thread().kv(KvType::F32), "f32"),
-        ("llama", precise, "exact"),
+        ("llama", one_thread().kv(KvType::F16), "f16"),
+        ("llama", precise.kv(KvType::BF16), "exact"),
     ] {
         let other = Model::open(path(name), &options).unwrap();
         let error = refused(&other, &file);
@@ -160,6 +161,25 @@ fn other_models_refuse_it() {
 
     let small = Model::open(path("llama"), &one_thread().context(256)).unwrap();
     assert_eq!(refused(&small, &file).kind(), ErrorKind::ContextOverflow);
+}
+
+/// On the CPU keys and values are in bfloat16 unless somebody says otherwise, or precision is to be exact.
+#[test]
+fn how_keys_and_values_are_kept_by_default() {
+    let precise = || with_engine(EngineOptions::default().threads(1).precision(Precision::Exact));
+    for (default, same, other) in [
+        (one_thread(), one_thread().kv(KvType::BF16), one_thread().kv(KvType::F16)),
+        (precise(), precise().kv(KvType::F16), precise().kv(KvType::BF16)),
+    ] {
+        let model = Model::open(path("llama"), &default).unwrap();
+        let session = model.session().unwrap();
+        on(&session, long_prompt(), &greedy(3));
+        let (_folder, file) = saved(&session);
+        let same = Model::open(path("llama"), &same).unwrap().restore(&file).unwrap();
+        assert_eq!(goes_on(&same), goes_on(&session));
+        let other = Model::open(path("llama"), &other).unwrap();
+        assert_eq!(refused(&other, &file).kind(), ErrorKind::SessionMismatch);
+    }
 }
 
 #[test]

@@ -142,6 +142,7 @@ fn history(name: &str, kv: KvTypes, seed: u64) {
 #[test]
 fn sessions_generate_together_what_they_generate_alone() {
     let types = [
+        KvType::BF16.into(),
         KvType::F16.into(),
         KvType::F32.into(),
         KvType::Q8_0.into(),

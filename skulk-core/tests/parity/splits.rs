@@ -96,6 +96,7 @@ fn chunks_threads_and_steps_give_the_same_bits() {
     for (path, tokens) in sample(some(), runnable()) {
         let kinds = [
             (KvType::F16.into(), Precision::Fast),
+            (KvType::BF16.into(), Precision::Fast),
             (KvType::F32.into(), Precision::Fast),
             (KvType::F16.into(), Precision::Bf16),
             (KvType::Q8_0.into(), Precision::Fast),

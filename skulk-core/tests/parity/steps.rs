@@ -19,7 +19,8 @@ fn alone(stages: &Stages, seq: u64, tokens: &[TokenId]) -> Vec<Vec<u32>> {
 /// Checkpoints with their longest prompts, each with another way of keeping keys and values.
 fn models() -> Vec<(std::path::PathBuf, Vec<TokenId>, KvTypes)> {
     let apart = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
-    let types: [KvTypes; 4] = [KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::F32.into()];
+    let types: [KvTypes; 5] =
+        [KvType::BF16.into(), KvType::F16.into(), KvType::Q8_0.into(), apart, KvType::F32.into()];
     let types: Vec<_> = types.into_iter().filter(|kv| keeps(super::ENGINE, *kv)).collect();
     let all = runnable().into_iter().zip(types.into_iter().cycle());
     chosen(few(2), all.map(|((path, tokens), kv)| (path, tokens, kv)))

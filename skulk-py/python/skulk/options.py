@@ -72,8 +72,9 @@ class LoadOptions(TypedDict, total=False):
     - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096 (of
       LongRoPE models at most the original context), and never more than the model has.
     - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
-    - ``kv``: How keys and values are kept: by default as a placement was planned with, else in ``f16``, and never
-      in more memory than that was planned with.
+    - ``kv``: How keys and values are kept: by default as a placement was planned with, without a plan in ``bf16``
+      on the CPU, or else in ``f16``, as with ``precision`` ``exact``; and never in more memory than was planned
+      with.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``sessions``: Sessions that generate at the same time, in steps together: by default as many as a placement
       was planned for, else 16, and never more than that was planned for. Others wait for their turn; those whose
@@ -123,8 +124,8 @@ class LoadOptions(TypedDict, total=False):
     threads: int | None
     context: int | None
     prefill_chunk: int | None
-    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
-    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
     sessions: int | None
     kv_memory: int | None
     when_full: Literal["wait", "evict", "fail"] | None
@@ -434,8 +435,8 @@ class PlanOptions(TypedDict, total=False):
     context_tokens: int | None
     prompt_tokens: int | None
     sessions: int | None
-    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
-    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
     strictness: Literal["safe", "relaxed", "force"] | None
     from_disk: bool | None
     replicas: int | None
@@ -465,8 +466,8 @@ class PriceOptions(TypedDict, total=False):
     context_tokens: int | None
     prompt_tokens: int | None
     sessions: int | None
-    kv: Literal["f16", "f32", "q8_0", "q4_0"] | None
-    kv_values: Literal["f16", "f32", "q8_0", "q4_0"] | None
+    kv: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
+    kv_values: Literal["f16", "bf16", "f32", "q8_0", "q4_0"] | None
     inventory: Inventory | None
     mtp: bool | None
     draft_model: Inventory | None

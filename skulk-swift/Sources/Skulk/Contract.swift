@@ -2834,8 +2834,8 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var context: Int?
     /// Prompt tokens that pass through the layers together; 256 by default.
     public var prefillChunk: Int?
-    /// How keys and values are kept: by default as a placement was planned with, else in `f16`, and never in more
-    /// memory than that was planned with.
+    /// How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU,
+    /// or else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
@@ -4202,6 +4202,9 @@ public enum WireType: String, Codable, Sendable, Hashable, CaseIterable {
 public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
     /// Half precision: 2 bytes an element.
     case f16
+    /// bfloat16: 2 bytes an element, of the range of single precision. Queries and weights are rounded to it where they
+    /// meet keys and values in it, which processors with instructions for such products multiply in half the time.
+    case bf16
     /// Single precision: 4 bytes an element.
     case f32
     /// Rotated, 8 bits an element and a scale for 32: 53 % of half precision.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use skulk::internals::{Operations, Run, matrix};
-use skulk::{DType, MappedFile, Memory, Precision};
+use skulk::{DType, KvType, MappedFile, Memory, Precision};
 use tempfile::NamedTempFile;
 
 const DTYPES: [DType; 16] = [
@@ -124,22 +124,23 @@ fn products(bench: &mut Bench, file: &MappedFile, dtypes: &[DType]) {
 }
 
 fn attention(bench: &mut Bench) {
-    for heads in HEADS {
+    let kinds = [KvType::F16, KvType::BF16];
+    for (heads, kv) in HEADS.into_iter().flat_map(|heads| kinds.map(|kv| (heads, kv))) {
         let [n_heads, n_kv_heads, head_dim] = heads;
-        let what = format!("{n_heads} of {n_kv_heads} heads of {head_dim}");
+        let what = format!("{n_heads} of {n_kv_heads} heads of {head_dim} in {kv}");
         let start = 2048;
         let bytes = 2 * 2 * (start + 1) * n_kv_heads * head_dim;
         bench.run(
             &format!("attention/decode at {start}/{what}"),
             Some(Throughput::Bytes(bytes as u64)),
-            |operations| operations.attention(heads, start, 1).unwrap(),
+            |operations| operations.attention(kv, heads, start, 1).unwrap(),
         );
         let rows = 256;
         let pairs = rows * start + rows * (rows + 1) / 2;
         bench.run(
             &format!("attention/prefill {rows} at {start}/{what}"),
             Some(Throughput::Elements((4 * pairs * n_heads * head_dim) as u64)),
-            |operations| operations.attention(heads, start, rows).unwrap(),
+            |operations| operations.attention(kv, heads, start, rows).unwrap(),
         );
     }
 }

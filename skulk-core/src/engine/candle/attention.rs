@@ -43,6 +43,7 @@ impl Pages {
         let store = |kv: KvType| {
             let dtype = match kv {
                 KvType::F16 => DType::F16,
+                KvType::BF16 => DType::BF16,
                 KvType::F32 => DType::F32,
                 KvType::Q8_0 | KvType::Q4_0 => {
                     let message = format!("keys and values in {kv} came to an engine without them");
@@ -80,6 +81,9 @@ impl Pages {
             match all.dtype() {
                 DType::F16 => {
                     out.extend(all.to_vec1::<half::f16>()?.into_iter().flat_map(half::f16::to_le_bytes))
+                }
+                DType::BF16 => {
+                    out.extend(all.to_vec1::<half::bf16>()?.into_iter().flat_map(half::bf16::to_le_bytes))
                 }
                 _ => out.extend(all.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes)),
             }

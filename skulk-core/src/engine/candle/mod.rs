@@ -70,7 +70,7 @@ impl Backend for Tensors {
     type Stream = ();
 
     const EXACT_ROWS: bool = false;
-    const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::F32];
+    const KV_TYPES: &'static [KvType] = &[KvType::F16, KvType::BF16, KvType::F32];
     const RELEASES_PAGES: bool = true;
 
     fn run<R: Send>(&self, cx: &StepCx<'_>, work: impl FnOnce() -> Result<R> + Send) -> Result<R> {

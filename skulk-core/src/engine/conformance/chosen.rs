@@ -1,6 +1,6 @@
 //! Do rows see the positions with the largest scores, and attend to them alone?
 
-use super::material::{Numbers, both_kept, kept, latent_spec, wide};
+use super::material::{Numbers, both_kept, kept, latent_spec, queries, wide};
 use super::{Rounds, check, filled, oracle, values};
 use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, RopeLayout};
 use crate::engine::KvType;
@@ -32,6 +32,10 @@ pub(in crate::engine) fn chosen<B: Rounds>(b: &B) {
     let others = B::KV_TYPES.iter().filter(|kv| **kv != KvType::F32).map(|kv| (*kv, cuts[0]));
     let others = others.take(if b.is_emulated() { 1 } else { usize::MAX });
     for (kv, chunks) in cuts.map(|chunks| (KvType::F32, chunks)).into_iter().chain(others) {
+        let mut inputs = inputs.clone();
+        for i in [0, 3] {
+            inputs[i] = queries(kv, std::mem::take(&mut inputs[i]));
+        }
         let mut numbers = inputs.each_ref().map(|x| wide(x));
         [numbers[1], numbers[2]] = both_kept(&spec, kv.into(), [&inputs[1], &inputs[2]]);
         numbers[4] = kept(kv, index.head_dim, &inputs[4]);

@@ -242,6 +242,7 @@ pub(in crate::engine) fn wide(values: &[f32]) -> Vec<f64> {
 pub(in crate::engine) fn kept(kv: KvType, head_dim: usize, x: &[f32]) -> Vec<f64> {
     match kv {
         KvType::F16 => wide(&stored_floats(DType::F16, x).1),
+        KvType::BF16 => wide(&stored_floats(DType::BF16, x).1),
         KvType::F32 => wide(x),
         KvType::Q8_0 | KvType::Q4_0 => {
             x.chunks_exact(head_dim).flat_map(|head| quantised(kv, head)).collect()
@@ -318,6 +319,16 @@ pub(in crate::engine) fn widths(spec: &AttentionSpec) -> [usize; 3] {
     let [keys, values] =
         spec.latent.map_or([spec.kv_width(); 2], |latent| [spec.head_dim - latent.rank, latent.rank]);
     [spec.query_width(), keys, values]
+}
+
+/// Queries that keys in this type are multiplied by as they are, whether an engine rounds them or not.
+pub(in crate::engine) fn queries(keys: KvType, q: Vec<f32>) -> Vec<f32> {
+    if keys == KvType::BF16 { stored_floats(DType::BF16, &q).1 } else { q }
+}
+
+/// How far results may be off for weights that are rounded to the type of values: by half a bit each, and their sum as much.
+pub(in crate::engine) fn off_by_weights(spec: &AttentionSpec, kv: KvTypes) -> f64 {
+    if kv.values == KvType::BF16 && spec.latent.is_none() { 2f64.powi(-8) } else { 0.0 }
 }
 
 /// Keys and values as they are kept in these types, whole blocks of each.

@@ -32,7 +32,8 @@ pub(super) use material::Weights;
 #[cfg(feature = "wgpu")]
 pub(super) use material::kept;
 pub(super) use material::{
-    Numbers, attention_spec, both_kept, latent_spec, region, stored_floats, wide, widths,
+    Numbers, attention_spec, both_kept, latent_spec, off_by_weights, queries, region, stored_floats, wide,
+    widths,
 };
 pub(super) use operations::{
     elementwise, embed, gate_heads, gated_block, linear, moves_rows, norm_rope, padded_rows,

@@ -74,7 +74,7 @@ struct Share {
 struct Worker {
     partition: PartitionScratch,
     running: Vec<Softmax>,
-    /// Rotated ones, where keys are.
+    /// Rotated ones where keys are, or pairs.
     queries: Vec<f32>,
 }
 
@@ -90,9 +90,9 @@ impl Worker {
             partition.reserve(pairs, spec.latent.unwrap_or(spec.head_dim));
             running.clear();
             running.reserve(pairs);
-            if spec.kv.keys.is_quantised() {
+            if pages::are_prepared(spec) {
                 queries.clear();
-                queries.reserve(pairs * spec.head_dim);
+                queries.reserve(pairs * spec.head_dim.next_multiple_of(2));
             }
         }
     }
@@ -164,21 +164,23 @@ impl<'a> Job<'a> {
         self.seen().start / PARTITION..self.seen().end.div_ceil(PARTITION)
     }
 
-    /// The queries of a group of heads, and elements from row to row; rotated, where keys are.
-    fn queries<'q>(&'q self, own: usize, rotated: &'q mut Vec<f32>) -> (&'q [f32], usize) {
+    /// The queries of a group of heads, as keys are kept, places from row to row and those of a query.
+    fn queries<'q>(&'q self, own: usize, prepared: &'q mut Vec<f32>) -> (&'q [f32], [usize; 2]) {
         let width = self.group * self.spec.head_dim;
         let first = own * width;
-        if !self.stored.spec().kv.keys.is_quantised() {
-            return (&self.q[first..], self.width());
-        }
-        rotated.clear();
-        for row in self.q.chunks_exact(self.width()) {
-            rotated.extend_from_slice(&row[first..first + width]);
+        if !pages::are_prepared(self.stored.spec()) {
+            return (&self.q[first..], [self.width(), self.spec.head_dim]);
         }
         let parts = pages::parts(self.stored.spec());
-        let heads = rotated.chunks_exact_mut(self.spec.head_dim);
-        heads.for_each(|head| pages::rotate(self.kernels, head, parts));
-        (rotated, width)
+        prepared.clear();
+        for row in self.q.chunks_exact(self.width()) {
+            let heads = row[first..first + width].chunks_exact(self.spec.head_dim);
+            self.stored.queries(self.kernels, heads, prepared, |head| {
+                pages::rotate(self.kernels, head, parts);
+            });
+        }
+        let stride = prepared.len() / self.rows.max(1);
+        (prepared, [stride, stride / self.group])
     }
 
     /// Turns a row's sum of weighted values into their mean, which is rotated back where values are.
@@ -192,7 +194,7 @@ impl<'a> Job<'a> {
     /// One partition and group of heads, for all rows.
     fn partition<'p>(
         &'p self,
-        (q, q_stride): (&'p [f32], usize),
+        (q, [q_stride, q_len]): (&'p [f32], [usize; 2]),
         own: usize,
         partition: usize,
     ) -> Partition<'p> {
@@ -206,6 +208,7 @@ impl<'a> Job<'a> {
         Partition {
             q,
             q_stride,
+            q_len,
             rows: self.rows,
             heads: self.group,
             head_dim: self.spec.head_dim,

@@ -4,12 +4,14 @@
 //! neighbouring positions are computed side by side; its values `[group of 64 elements][position][element]`, the last
 //! group being as narrow as what is left over. Every group is read from beginning to end.
 //!
+//! In bfloat16, products take pairs: neighbouring elements of keys lie side by side, and values of neighbouring positions.
+//!
 //! Where they are quantised, a head's scales follow, `[block of 32 elements][position]`. Of 4 bits, positions i and i + 32
 //! share a byte, the first one having its lower half: keys are `[element][32]`, values `[group][32][element]`.
 //!
 //! Of latent vectors there are keys alone, whose first elements are the values: products turn them round.
 
-use super::super::kernels::{BEHIND, BLOCK, Kernels, Stored, WIDTH};
+use super::super::kernels::{BLOCK, BYTES_BEHIND, Kernels, Stored, WIDTH};
 use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,12 +53,22 @@ impl Place {
         let (keys, kind) = (spec.kv.keys, if values { spec.kv.values } else { spec.kv.keys });
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
-        let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
+        let scales = elements + kind.element_bytes(spec.head_dim, PAGE);
         Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
     }
 
-    /// Where the elements from `first` on lie of a slot, and how many bytes apart.
+    /// Where the elements from `first` on lie of a slot, and how many elements apart; in pairs those are that come first.
     fn at(&self, first: usize, slot: usize) -> (usize, usize) {
+        if self.kind == KvType::BF16 {
+            let (size, group) = (size_of::<u16>(), first / WIDTH * WIDTH);
+            let (at, stride) = if self.values {
+                let width = WIDTH.min(self.head_dim - group);
+                (group * PAGE + slot / 2 * 2 * width + 2 * (first - group) + slot % 2, 2)
+            } else {
+                (first * PAGE + 2 * slot, 2 * PAGE)
+            };
+            return (self.elements + at * size, stride);
+        }
         let (slot, slots) = if self.kind == KvType::Q4_0 { (slot % HALF, HALF) } else { (slot, PAGE) };
         let (size, group) = (self.kind.bits().div_ceil(8), first / WIDTH * WIDTH);
         let (at, stride) = if self.values {
@@ -87,6 +99,11 @@ pub(super) fn parts(spec: &PageSpec) -> [usize; 3] {
     [spec.latent.unwrap_or(spec.head_dim), end, index]
 }
 
+/// Queries are rotated as keys are, or rounded to pairs.
+pub(super) fn are_prepared(spec: &PageSpec) -> bool {
+    spec.kv.keys.is_quantised() || spec.kv.keys == KvType::BF16
+}
+
 /// Slots whose elements are lower halves of bytes.
 const HALF: usize = PAGE / 2;
 
@@ -104,7 +121,7 @@ impl Pages {
 
     /// Reserves memory for a page.
     pub(crate) fn add(&mut self, page: u32) -> Result<()> {
-        let bytes = self.spec.checked_bytes()? + BEHIND * size_of::<f32>();
+        let bytes = self.spec.checked_bytes()? + BYTES_BEHIND;
         let (page, mut memory) = (page as usize, Vec::new());
         let missing = (page + 1).saturating_sub(self.pages.len());
         memory.try_reserve_exact(bytes).and_then(|()| self.pages.try_reserve(missing)).map_err(|e| {
@@ -163,6 +180,28 @@ impl Pages {
         Ok(())
     }
 
+    /// Adds the heads of queries to `to` as keys are kept: in pairs, or by `rotate`, or as they are.
+    pub(super) fn queries<'q>(
+        &self,
+        kernels: &Kernels,
+        heads: impl Iterator<Item = &'q [f32]>,
+        to: &mut Vec<f32>,
+        rotate: impl Fn(&mut [f32]),
+    ) {
+        for head in heads {
+            let first = to.len();
+            if self.spec.kv.keys == KvType::BF16 {
+                to.resize(first + kernels.places(head.len()), 0.0);
+                kernels.pair_up(head, &mut to[first..]);
+                continue;
+            }
+            to.extend_from_slice(head);
+            if self.spec.kv.keys.is_quantised() {
+                rotate(&mut to[first..]);
+            }
+        }
+    }
+
     /// What rows of keys and of values have.
     pub(crate) fn widths(&self) -> [usize; 2] {
         let PageSpec { n_kv_heads, head_dim, latent, index, .. } = self.spec;
@@ -176,15 +215,19 @@ impl Pages {
         let (page, place) = (self.page(page), Place::of(&self.spec, 0, false));
         let byte = |at: usize| page.get(at).copied().unwrap_or_default();
         let two = |at: usize| half::f16::from_le_bytes([byte(at), byte(at + 1)]).to_f32();
-        let (at, apart) = place.at(0, slot);
+        let (first, apart) = place.at(0, slot);
         let mut scale = 0.0;
         for (element, to) in to.chunks_mut(stride).take(n).enumerate() {
             if place.kind.is_quantised() && element % BLOCK == 0 {
                 scale = two(place.scales + 2 * (element / BLOCK * PAGE + slot));
             }
-            let at = at + element * apart * place.kind.bits().div_ceil(8);
+            let at = first + element * apart * place.kind.bits().div_ceil(8);
             let x = match place.kind {
                 KvType::F16 => two(at),
+                KvType::BF16 => {
+                    let at = place.at(element / 2 * 2, slot).0 + element % 2 * size_of::<u16>();
+                    half::bf16::from_le_bytes([byte(at), byte(at + 1)]).to_f32()
+                }
                 KvType::F32 => f32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]),
                 KvType::Q8_0 => scale * f32::from(byte(at) as i8),
                 KvType::Q4_0 if slot < HALF => scale * f32::from((byte(at) << 4) as i8 >> 4),
@@ -200,7 +243,7 @@ impl Pages {
     pub(crate) fn index_of(&self, page: u32) -> Stored<'_> {
         let (keys, _) = self.of(page, 0);
         let [_, at] = self.spec.index.unwrap_or_default();
-        let bytes = at * PAGE * keys.kind.bits() / 8;
+        let bytes = keys.kind.element_bytes(at, PAGE);
         let scales = 2 * PAGE * keys.kind.scales(at);
         Stored {
             bytes: keys.bytes.get(bytes..).unwrap_or_default(),
@@ -256,9 +299,8 @@ impl Pages {
         let page = self.page(page);
         let part = |values| {
             let Place { kind, elements, scales, .. } = Place::of(&self.spec, head, values);
-            let behind = BEHIND * kind.bits().div_ceil(8);
             let end = scales + 2 * PAGE * kind.scales(self.spec.head_dim);
-            let bytes = page.get(elements..scales + behind).unwrap_or_default();
+            let bytes = page.get(elements..scales + BYTES_BEHIND).unwrap_or_default();
             Stored { bytes, scales: page.get(scales..end).unwrap_or_default(), kind }
         };
         (part(false), part(self.spec.latent.is_none()))
@@ -278,10 +320,21 @@ impl Page {
             let to = &mut self.0[at..];
             if place.kind == KvType::F32 {
                 spread(x.iter().map(|x| x.to_le_bytes()), to, stride);
-            } else {
-                let mut halves = [0; WIDTH];
+                continue;
+            }
+            let mut halves = [0u16; WIDTH];
+            if place.kind == KvType::F16 {
                 kernels.halve(x, &mut halves);
                 spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
+                continue;
+            }
+            kernels.round_pairs(x, &mut halves);
+            if place.values {
+                spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
+            } else {
+                let pairs = halves[..x.len().next_multiple_of(2)].as_chunks().0.iter();
+                let bytes = |[a, b]: &[u16; 2]| (u32::from(*a) | u32::from(*b) << 16).to_le_bytes();
+                spread(pairs.map(bytes), to, stride / 2);
             }
         }
     }

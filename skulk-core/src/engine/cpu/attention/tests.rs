@@ -3,7 +3,9 @@
 use super::*;
 use crate::arch::Window;
 use crate::engine::backend::{PageSpec, Spans};
-use crate::engine::conformance::{Numbers, attention_spec, both_kept, latent_spec, oracle, wide, widths};
+use crate::engine::conformance::{
+    Numbers, attention_spec, both_kept, latent_spec, off_by_weights, oracle, queries, wide, widths,
+};
 use crate::engine::{KvType, KvTypes};
 
 fn spec(n_heads: usize, n_kv_heads: usize, head_dim: usize, window: Option<usize>) -> AttentionSpec {
@@ -77,12 +79,19 @@ impl Case {
         self.run_from((kernels, pool), &mut self.pages(), 0, vec![chunk; self.len.div_ceil(chunk)])
     }
 
+    /// How far results may be off. Scores of up to 10 in f32 are off by some 1e-6, and so are weights, relatively; values are
+    /// at most 1.
+    fn off(&self) -> f64 {
+        1e-5 + off_by_weights(&self.spec, self.kv)
+    }
+
     /// Compares with the formula.
     fn check(&self, found: &[f32], tolerance: f64) {
         let [q, k, v] = &self.qkv;
+        let q = wide(&queries(self.kv.keys, q.clone()));
         let sinks = self.sinks.as_deref().map(wide);
         let [k, v] = both_kept(&self.spec, self.kv, [k, v]);
-        let expected = oracle::attention(&self.spec, sinks.as_deref(), [&wide(q), &k, &v]);
+        let expected = oracle::attention(&self.spec, sinks.as_deref(), [&q, &k, &v]);
         assert_eq!(found.len(), expected.len());
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             let off = (f64::from(*found) - expected).abs();
@@ -122,10 +131,12 @@ fn shapes() -> impl Iterator<Item = Case> {
         let apart = |keys, values| KvTypes { keys, values };
         [
             Case::new(spec.clone(), KvType::F16, 530, 150),
+            Case::new(spec.clone(), KvType::BF16, 530, 150),
             Case::new(capped.clone(), KvType::F32, 530, 150),
             Case::new(spec.clone(), KvType::Q8_0, 530, 150),
             Case::new(spec, apart(KvType::Q8_0, KvType::Q4_0), 530, 150),
-            Case::new(capped, apart(KvType::Q4_0, KvType::F16), 530, 150),
+            Case::new(capped.clone(), apart(KvType::Q4_0, KvType::F16), 530, 150),
+            Case::new(capped, apart(KvType::F32, KvType::BF16), 530, 150),
         ]
     })
 }
@@ -133,8 +144,7 @@ fn shapes() -> impl Iterator<Item = Case> {
 #[test]
 fn rows_attend_as_the_formula_says() {
     for case in shapes() {
-        // Scores of up to 10 in f32 are off by some 1e-6, and so are weights, relatively.
-        case.check(&case.run(best(), &Pool::new(1).unwrap(), 150), 1e-5);
+        case.check(&case.run(best(), &Pool::new(1).unwrap(), 150), case.off());
     }
 }
 
@@ -195,14 +205,38 @@ fn bits_do_not_depend_on_instructions() {
     }
 }
 
+/// Products and sums in bfloat16 that would come out small enough for instructions to differ about them.
+#[test]
+fn small_numbers_have_the_same_bits_everywhere() {
+    for exponent in [-50, -57, -63, -75, -126, -140] {
+        let mut case = Case::new(spec(2, 1, 24, None), KvType::BF16, 40, 40);
+        for (i, x) in case.qkv.iter_mut().flatten().enumerate() {
+            // Alternating ones cancel.
+            let sign = if i % 3 == 0 { -1.0 } else { 1.0 };
+            *x = sign * (1.0 + x.abs()) * 2f32.powi(exponent + (i % 7) as i32);
+        }
+        let expected = case.run(best(), &Pool::new(1).unwrap(), 40);
+        for kernels in Kernels::all() {
+            for chunk in [1, 40] {
+                let found = case.run(kernels, &Pool::new(1).unwrap(), chunk);
+                same(&expected, &found, &format!("2^{exponent} with {}, {chunk} rows", kernels.name));
+            }
+        }
+        // What is kept is at least 2^-56, and there is nothing of what is below.
+        assert_eq!(expected.iter().all(|x| *x == 0.0), exponent < -60, "2^{exponent}");
+    }
+}
+
 #[test]
 fn windows_end_and_begin_at_borders() {
     for window in [1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300] {
-        let case = Case::new(spec(2, 1, 16, Some(window)), KvType::F16, 1100, 70);
-        let found = case.run(best(), &Pool::new(1).unwrap(), 70);
-        case.check(&found, 1e-5);
-        same(&found, &case.run(best(), &Pool::new(1).unwrap(), 1), "row by row");
-        same(&found, &case.run(best(), &Pool::new(2).unwrap(), 48), "in chunks of 48");
+        for kv in [KvType::F16, KvType::BF16] {
+            let case = Case::new(spec(2, 1, 16, Some(window)), kv, 1100, 70);
+            let found = case.run(best(), &Pool::new(1).unwrap(), 70);
+            case.check(&found, case.off());
+            same(&found, &case.run(best(), &Pool::new(1).unwrap(), 1), "row by row");
+            same(&found, &case.run(best(), &Pool::new(2).unwrap(), 48), "in chunks of 48");
+        }
     }
 }
 

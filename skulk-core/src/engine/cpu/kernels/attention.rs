@@ -8,11 +8,15 @@
 //! positions: the same in every tile, whatever else is in it. Positions that a row does not see are
 //! not in its chains.
 //!
+//! Keys and values in bfloat16 lie in pairs, of neighbouring elements or positions, and so do queries and weights, which are
+//! rounded to it: a step takes a pair. Of a position that is in a pair with one that a row does not see, the other one's
+//! values are taken for zeros, as its weight is.
+//!
 //! Quantised keys and values enter as the integers that they are. Scores have a chain for each block of elements, which is
 //! then multiplied by the position's scale and added; weights of values are multiplied by the scales of their positions.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::kept::Kept;
+use super::kept::{Column, Kept, places, round_pair, store_pairs};
 use super::rows::{cap, exp};
 use super::simd::{BLOCK, LANES, Rows, Simd};
 
@@ -45,7 +49,7 @@ impl Softmax {
 
 /// Some rows' products: row n of `c` += row n of `a` · `b`.
 pub(super) struct Tile {
-    /// Rows of `b` that enter.
+    /// Rows of `b` that enter: of elements, or of pairs.
     pub(super) steps: usize,
     pub(super) a: [*const f32; MOST],
     pub(super) b: *const u8,
@@ -58,55 +62,111 @@ pub(super) struct Tile {
     pub(super) scales: *const u16,
 }
 
-/// Types of elements, as products tell them apart: those of keys and values, of which 4 bits are two.
+/// Types of single elements, as products tell them apart: of keys and values, of which 4 bits are two.
 pub(super) const KINDS: usize = 5;
+/// Behind them, pairs of elements.
+pub(super) const PAIRS: usize = KINDS;
 
 /// A matrix of the cache on the way to `f32`.
 pub(super) struct Pack {
     pub(super) from: *const u8,
     /// Bytes from row to row.
     pub(super) stride: usize,
+    /// Rows of single elements.
     pub(super) rows: usize,
     pub(super) vectors: usize,
     pub(super) to: *mut f32,
 }
 
 type Range = std::ops::Range<usize>;
-type Tiled = unsafe fn(&Tile);
+pub(super) type Tiled = unsafe fn(&Tile);
 type Quantise = unsafe fn(&[f32; BLOCK], &mut [i8; BLOCK]) -> u16;
+type SoftmaxOf = unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax;
 type Merge = unsafe fn((&mut Softmax, &mut [f32]), (Softmax, &[f32]));
 
 /// One instruction set's functions.
 pub(super) struct Functions {
     /// Tiles of 1 to 6 rows by 1, 2 or 4 vectors: of matrices of each kind.
     pub(super) tiles: [[[Tiled; 3]; MOST]; KINDS],
+    pub(super) pairs: Paired,
     /// Vectors that the registers can hold.
     pub(super) registers: usize,
     pub(super) pack: [unsafe fn(&Pack); KINDS],
+    /// Pairs' rows, the first ones' first, and the second ones' first.
+    pub(super) pack_pairs: [unsafe fn(&Pack); 2],
     pub(super) turn: unsafe fn(&[f32], usize, &mut [f32]),
-    pub(super) softmax: unsafe fn(&mut [f32; PARTITION], Range, f32, Option<f32>) -> Softmax,
+    pub(super) softmax: SoftmaxOf,
     pub(super) merge: Merge,
     pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
     pub(super) halve: unsafe fn(&[f32], &mut [u16]),
+    pub(super) round_pairs: unsafe fn(&[f32], *mut u16),
     pub(super) rotate: unsafe fn(&mut [f32]),
     /// To 8 and to 4 bits.
     pub(super) quantise: [Quantise; 2],
     pub(super) scale: unsafe fn(*const f32, *const u16, *mut f32, usize),
 }
 
+/// One instruction set's functions for elements in pairs.
+#[derive(Clone, Copy)]
+pub(super) struct Paired {
+    pub(super) tiles: [[Tiled; 3]; MOST],
+    /// Places that a pair of a query or of weights takes.
+    pub(super) places: usize,
+    /// Rounds a head of queries.
+    pub(super) pair_up: unsafe fn(&[f32], *mut f32),
+    /// Weights become pairs.
+    pub(super) softmax: SoftmaxOf,
+}
+
 /// Compiles the functions for an instruction set.
 macro_rules! instantiate {
     ($s:ty, #[$feature:meta]) => {
-        const ATTENTION: attention::Functions = {
-            use attention::{PARTITION, Pack, Softmax, Tile};
+        #[$feature]
+        unsafe fn tile<W: kept::Column, const N: usize, const P: usize>(tile: &attention::Tile) {
+            attention::tile::<$s, W, N, P>(tile);
+        }
+        const fn tiles<W: kept::Column>() -> [[unsafe fn(&attention::Tile); 3]; attention::MOST] {
+            [
+                [tile::<W, 1, 1>, tile::<W, 1, 2>, tile::<W, 1, 4>],
+                [tile::<W, 2, 1>, tile::<W, 2, 2>, tile::<W, 2, 4>],
+                [tile::<W, 3, 1>, tile::<W, 3, 2>, tile::<W, 3, 4>],
+                [tile::<W, 4, 1>, tile::<W, 4, 2>, tile::<W, 4, 4>],
+                [tile::<W, 5, 1>, tile::<W, 5, 2>, tile::<W, 5, 4>],
+                [tile::<W, 6, 1>, tile::<W, 6, 2>, tile::<W, 6, 4>],
+            ]
+        }
 
-            #[$feature]
-            unsafe fn tile<W: kept::Kept, const N: usize, const P: usize>(tile: &Tile) {
-                attention::tile::<$s, W, N, P>(tile);
-            }
+        #[$feature]
+        unsafe fn softmax<const PAIRS: bool>(
+            x: &mut [f32; attention::PARTITION],
+            seen: Range<usize>,
+            scale: f32,
+            cap: Option<f32>,
+        ) -> Softmax {
+            attention::softmax::<$s, PAIRS>(x, seen, scale, cap)
+        }
+        #[$feature]
+        unsafe fn pair_up(head: &[f32], to: *mut f32) {
+            kept::pair_up::<$s>(head, to);
+        }
+
+        const PAIRED: attention::Paired = attention::Paired {
+            tiles: tiles::<kept::Pairs>(),
+            places: kept::places::<$s>(),
+            pair_up,
+            softmax: softmax::<true>,
+        };
+
+        const ATTENTION: attention::Functions = {
+            use attention::Pack;
+
             #[$feature]
             unsafe fn pack<W: kept::Kept>(pack: &Pack) {
                 attention::pack::<$s, W>(pack);
+            }
+            #[$feature]
+            unsafe fn pack_pairs<const SECOND: bool>(pack: &Pack) {
+                attention::pack_pairs::<$s, SECOND>(pack);
             }
             #[$feature]
             unsafe fn quantise<const SMALL: bool>(x: &[f32; simd::BLOCK], to: &mut [i8; simd::BLOCK]) -> u16 {
@@ -115,25 +175,13 @@ macro_rules! instantiate {
             operations! {
                 $feature:
                 turn(panel: &[f32], rows: usize, to: &mut [f32]) = attention::turn::<$s>(panel, rows, to);
-                softmax(x: &mut [f32; PARTITION], seen: Range<usize>, scale: f32, cap: Option<f32>) -> Softmax =
-                    attention::softmax::<$s>(x, seen, scale, cap);
                 merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) = attention::merge::<$s>(row, part);
                 mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) = attention::mean::<$s>(row, sink, values);
                 halve(x: &[f32], bits: &mut [u16]) = attention::halve::<$s>(x, bits);
+                round_pairs(x: &[f32], to: *mut u16) = kept::round_pairs::<$s>(x, to);
                 rotate(head: &mut [f32]) = kept::rotate(head);
                 scale(weights: *const f32, scales: *const u16, to: *mut f32, vectors: usize) =
                     kept::scale::<$s>(weights, scales, to, vectors);
-            }
-
-            const fn tiles<W: kept::Kept>() -> [[unsafe fn(&Tile); 3]; attention::MOST] {
-                [
-                    [tile::<W, 1, 1>, tile::<W, 1, 2>, tile::<W, 1, 4>],
-                    [tile::<W, 2, 1>, tile::<W, 2, 2>, tile::<W, 2, 4>],
-                    [tile::<W, 3, 1>, tile::<W, 3, 2>, tile::<W, 3, 4>],
-                    [tile::<W, 4, 1>, tile::<W, 4, 2>, tile::<W, 4, 4>],
-                    [tile::<W, 5, 1>, tile::<W, 5, 2>, tile::<W, 5, 4>],
-                    [tile::<W, 6, 1>, tile::<W, 6, 2>, tile::<W, 6, 4>],
-                ]
             }
 
             attention::Functions {
@@ -144,6 +192,7 @@ macro_rules! instantiate {
                     tiles::<kept::Nibbles<false>>(),
                     tiles::<kept::Nibbles<true>>(),
                 ],
+                pairs: PAIRED,
                 registers: attention::registers::<$s>(),
                 pack: [
                     pack::<F16>,
@@ -152,11 +201,13 @@ macro_rules! instantiate {
                     pack::<kept::Nibbles<false>>,
                     pack::<kept::Nibbles<true>>,
                 ],
+                pack_pairs: [pack_pairs::<false>, pack_pairs::<true>],
                 turn,
-                softmax,
+                softmax: softmax::<false>,
                 merge,
                 mean,
                 halve,
+                round_pairs,
                 rotate,
                 quantise: [quantise::<false>, quantise::<true>],
                 scale,
@@ -176,7 +227,7 @@ pub(super) const fn registers<S: Simd>() -> usize {
 /// The tile's addresses are valid for `N` rows and `P` vectors, and the machine has `S`'s
 /// instructions.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, W: Kept, const N: usize, const P: usize>(tile: &Tile) {
+pub(super) unsafe fn tile<S: Simd, W: Column, const N: usize, const P: usize>(tile: &Tile) {
     let (a, scaled) = (tile.a, !tile.scales.is_null());
     let (mut b, mut scales) = (tile.b.add(tile.column * W::BYTES), tile.scales.wrapping_add(tile.column));
     let mut done = 0;
@@ -191,14 +242,14 @@ pub(super) unsafe fn tile<S: Simd, W: Kept, const N: usize, const P: usize>(tile
             }
         }
         for i in done..end {
-            let mut row = [S::zero(); P];
-            for (p, x) in row.iter_mut().enumerate() {
+            let mut row = [W::load::<S>(b); P];
+            for (p, x) in row.iter_mut().enumerate().skip(1) {
                 *x = W::load::<S>(b.add(p * LANES * W::BYTES));
             }
             for n in 0..N {
-                let x = S::splat(*a[n].add(i));
+                let x = a[n].add(i * W::places::<S>());
                 for p in 0..P {
-                    sums[n][p] = S::fma(x, row[p], sums[n][p]);
+                    sums[n][p] = W::add::<S>(sums[n][p], x, row[p]);
                 }
             }
             b = b.add(tile.stride);
@@ -230,6 +281,24 @@ pub(super) unsafe fn pack<S: Simd, W: Kept>(pack: &Pack) {
     }
 }
 
+/// [`pack`] of rows of pairs, each to two: the first ones, then the second ones, or those before.
+///
+/// # Safety
+/// The addresses are valid, also for one row more where they are odd, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn pack_pairs<S: Simd, const SECOND: bool>(pack: &Pack) {
+    let (first, second) = if SECOND { (WIDTH, 0) } else { (0, WIDTH) };
+    for row in (0..pack.rows).step_by(2) {
+        let (from, to) = (pack.from.add(row / 2 * pack.stride), pack.to.add(row * WIDTH));
+        for v in 0..pack.vectors {
+            let both = S::iload(from.add(v * LANES * size_of::<u32>()).cast());
+            S::store(to.add(first + v * LANES), S::as_f32(S::ishl(both, 16)));
+            let upper = S::iand(both, S::isplat(0xffff_0000_u32 as i32));
+            S::store(to.add(second + v * LANES), S::as_f32(upper));
+        }
+    }
+}
+
 /// Turns a panel round: rows of it, [`WIDTH`] apart, become columns of `to`, as many rows of it as that has. Columns are
 /// written in whole vectors, of which those behind the last row's count for nothing.
 ///
@@ -252,12 +321,13 @@ pub(super) unsafe fn turn<S: Simd>(panel: &[f32], rows: usize, to: &mut [f32]) {
     }
 }
 
-/// Turns the products of the positions that a row sees, of which there are some, into weights.
+/// Turns the products of the positions that a row sees, of which there are some, into weights; in `PAIRS`, which begin where
+/// the products did, the sum is of what they are rounded to.
 ///
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn softmax<S: Simd>(
+pub(super) unsafe fn softmax<S: Simd, const PAIRS: bool>(
     scores: &mut [f32; PARTITION],
     seen: Range,
     scale: f32,
@@ -291,9 +361,16 @@ pub(super) unsafe fn softmax<S: Simd>(
     // `exp` does not fall to zero.
     scores[before].fill(0.0);
     scores[behind].fill(0.0);
-    let mut sum = S::zero();
-    for vector in scores[whole].chunks_exact(LANES) {
-        sum = S::add(sum, S::load(vector.as_ptr()));
+    let (mut sum, scores) = (S::zero(), scores.as_mut_ptr());
+    for at in whole.step_by(LANES) {
+        let mut x = S::load(scores.add(at));
+        if PAIRS {
+            let rounded = round_pair::<S>(S::iload(scores.add(at).cast()));
+            // Not behind what is read next.
+            store_pairs::<S>(rounded, scores.add(at / 2 * places::<S>()));
+            x = S::as_f32(rounded);
+        }
+        sum = S::add(sum, x);
     }
     Softmax { max, sum: S::sum(sum) }
 }

@@ -255,4 +255,8 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
             two_steps::<Self>(sum, weights, x)
         }
     }
+    #[inline(always)]
+    unsafe fn dot_pairs(sum: F, a: I, b: I) -> F {
+        _mm512_dpbf16_ps(sum, pairs(a), pairs(b))
+    }
 }

@@ -1,4 +1,9 @@
-//! How do keys and values become bytes, and bytes numbers? Rotated and rounded in blocks, where they are quantised.
+//! How do keys and values become bytes, and bytes numbers? Rotated and rounded in blocks, where they are quantised; in pairs,
+//! where they are in bfloat16.
+//!
+//! Products of pairs add up the second one's first, as the instruction for them does. It takes numbers below 2^-126 for zeros,
+//! as other instructions do not: there are none. What is smaller than [`LEAST`] is kept as zero, so that all products are
+//! multiples of 2^-126, and so are their sums.
 //!
 //! A Hadamard matrix spreads what is large over all elements, so that few bits suffice for each. It is symmetric and its
 //! own inverse: products of rotated queries with rotated keys are those of the queries and keys themselves, and the mean of
@@ -8,10 +13,150 @@
 use half::f16;
 
 use super::dense::Float;
+use super::rounding::bf16;
 use super::simd::{BLOCK, LANES, Simd};
 
 /// The largest matrix that rotates.
 const ROTATED: usize = 256;
+
+/// The exponent of the smallest number that is kept in bfloat16, of whose products with its like the last bit is worth 2^-126.
+const LEAST: i32 = -56;
+
+/// What a row of a product's matrix consists of: single elements, or pairs of them.
+pub(super) trait Column: 'static {
+    /// Bytes of a column.
+    const BYTES: usize;
+    /// 16 columns of a row.
+    type Row<S: Simd>: Copy;
+    /// Places of what a row is multiplied by, for all columns.
+    fn places<S: Simd>() -> usize;
+    unsafe fn load<S: Simd>(p: *const u8) -> Self::Row<S>;
+    unsafe fn add<S: Simd>(sum: S::F, x: *const f32, row: Self::Row<S>) -> S::F;
+}
+
+impl<W: Kept> Column for W {
+    const BYTES: usize = W::BYTES;
+    type Row<S: Simd> = S::F;
+    #[inline(always)]
+    fn places<S: Simd>() -> usize {
+        1
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        <W as Kept>::load::<S>(p)
+    }
+    #[inline(always)]
+    unsafe fn add<S: Simd>(sum: S::F, x: *const f32, row: S::F) -> S::F {
+        S::fma(S::splat(*x), row, sum)
+    }
+}
+
+/// Two elements in bfloat16, the first one in the lower bits: of a key neighbouring ones, of values those of neighbouring
+/// positions. What they are multiplied by are such pairs, too; where the machine has no instruction for them, two numbers in
+/// f32, the second one first.
+pub(super) struct Pairs;
+
+/// Places that a pair takes.
+pub(super) const fn places<S: Simd>() -> usize {
+    if S::WIDENED { 2 } else { 1 }
+}
+
+impl Column for Pairs {
+    const BYTES: usize = 4;
+    type Row<S: Simd> = S::I;
+    #[inline(always)]
+    fn places<S: Simd>() -> usize {
+        places::<S>()
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::I {
+        S::iload(p.cast())
+    }
+    #[inline(always)]
+    unsafe fn add<S: Simd>(sum: S::F, x: *const f32, row: S::I) -> S::F {
+        if !S::WIDENED {
+            return S::dot_pairs(sum, row, S::isplat(*x.cast()));
+        }
+        let second = S::as_f32(S::iand(row, S::isplat(0xffff_0000_u32 as i32)));
+        let sum = S::fma(S::splat(*x), second, sum);
+        S::fma(S::splat(*x.add(1)), S::as_f32(S::ishl(row, 16)), sum)
+    }
+}
+
+/// Rounds a head to pairs, as products take them; a last number alone is in one with a zero.
+///
+/// # Safety
+/// There is room for all pairs' places, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn pair_up<S: Simd>(head: &[f32], to: *mut f32) {
+    let (vectors, rest) = head.as_chunks::<LANES>();
+    for (at, vector) in vectors.iter().enumerate() {
+        let rounded = round_pair::<S>(S::iload(vector.as_ptr().cast()));
+        store_pairs::<S>(rounded, to.add(at * LANES / 2 * places::<S>()));
+    }
+    if !rest.is_empty() {
+        let (mut last, mut pairs) = ([0.0f32; LANES], [0.0f32; LANES]);
+        last[..rest.len()].copy_from_slice(rest);
+        store_pairs::<S>(round_pair::<S>(S::iload(last.as_ptr().cast())), pairs.as_mut_ptr());
+        let to = to.add(vectors.len() * LANES / 2 * places::<S>());
+        std::ptr::copy_nonoverlapping(pairs.as_ptr(), to, rest.len().div_ceil(2) * places::<S>());
+    }
+}
+
+/// Stores a vector of rounded numbers as pairs.
+///
+/// # Safety
+/// There is room for their places, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn store_pairs<S: Simd>(rounded: S::I, to: *mut f32) {
+    if !S::WIDENED {
+        return narrow::<S>(rounded, to.cast(), LANES);
+    }
+    let (mut numbers, mut apart) = ([0u32; LANES], [0u32; LANES]);
+    S::istore(numbers.as_mut_ptr().cast(), rounded);
+    for (i, to) in apart.iter_mut().enumerate() {
+        *to = numbers[i ^ 1];
+    }
+    to.cast::<[u32; LANES]>().write_unaligned(apart);
+}
+
+/// The nearest numbers in bfloat16, one behind the other.
+///
+/// # Safety
+/// There is room for all, and the machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn round_pairs<S: Simd>(x: &[f32], to: *mut u16) {
+    let (vectors, rest) = x.as_chunks::<LANES>();
+    for (at, vector) in vectors.iter().enumerate() {
+        narrow::<S>(round_pair::<S>(S::iload(vector.as_ptr().cast())), to.add(at * LANES), LANES);
+    }
+    if !rest.is_empty() {
+        let mut last = [0.0f32; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        let rounded = round_pair::<S>(S::iload(last.as_ptr().cast()));
+        narrow::<S>(rounded, to.add(vectors.len() * LANES), rest.len());
+    }
+}
+
+/// The nearest numbers in bfloat16, in the upper bits.
+#[inline(always)]
+pub(super) unsafe fn round_pair<S: Simd>(bits: S::I) -> S::I {
+    bf16::<S>(bits, LEAST)
+}
+
+/// Stores the upper bits of the first `n` lanes.
+///
+/// # Safety
+/// There is room for them, and the machine has `S`'s instructions.
+#[inline(always)]
+unsafe fn narrow<S: Simd>(bits: S::I, to: *mut u16, n: usize) {
+    let (mut wide, mut narrow) = ([0u32; LANES], [0u16; LANES]);
+    S::istore(wide.as_mut_ptr().cast(), bits);
+    for (to, x) in narrow.iter_mut().zip(wide) {
+        *to = (x >> 16) as u16;
+    }
+    std::ptr::copy_nonoverlapping(narrow.as_ptr(), to, n);
+}
 
 /// Elements as they are kept, without their scales.
 pub(super) trait Kept: 'static {

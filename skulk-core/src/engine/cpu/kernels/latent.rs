@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{PARTITION, Pack, WIDTH};
+use super::attention::{PAIRS, PARTITION, Pack, WIDTH};
 use super::partition::{Partition, PartitionScratch};
 use super::simd::LANES;
-use super::stored::{Matrix, Stored};
-use crate::engine::KvType;
+use super::stored::{F32, Matrix, Stored};
 
 impl Kernels {
     /// Some elements of a page's latent vectors, as values in f32 lie.
@@ -26,8 +25,13 @@ impl Kernels {
             // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
             // instructions.
             unsafe {
-                let Matrix { from, stride, vectors, kind, .. } = page.keys(strip).skip(elements.start);
-                (self.attention.pack[kind])(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
+                let Matrix { from, stride, vectors, kind, .. } =
+                    page.keys(strip).skip(page.rows(elements.start));
+                let pack = match kind {
+                    PAIRS => self.attention.pack_pairs[0],
+                    kind => self.attention.pack[kind],
+                };
+                pack(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
             }
             for (at, positions) in panel.chunks_exact_mut(WIDTH).take(n).enumerate() {
                 if let Some(scales) = page.scales_of(elements.start + at, strip) {
@@ -42,8 +46,9 @@ impl Kernels {
             from: turned.as_ptr().cast(),
             stride: 4 * WIDTH,
             vectors: n.div_ceil(LANES),
-            kind: KvType::F32 as usize,
+            kind: F32,
             scales: std::ptr::null(),
+            apart: false,
         }
     }
 
@@ -63,7 +68,7 @@ impl Kernels {
         let seen = part.seen_by(0..pairs);
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
-        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
         scratch.prepare(part, 0);
         for page in pages {
             let keys = &part.keys[page];

@@ -68,7 +68,7 @@ pub(crate) use recurrence::{Place, Recurrence};
 pub(crate) use scratch::{LINE, ProductScratch, aligned};
 pub(crate) use screen::Screen;
 pub(crate) use simd::BLOCK;
-pub(crate) use stored::{BEHIND, Stored};
+pub(crate) use stored::{BYTES_BEHIND, Stored};
 
 use crate::arch::{Activation, RopeLayout};
 use crate::weights::DType;
@@ -421,7 +421,8 @@ instruction_set!(
     avx512_bf16,
     avx512::Avx512<true>,
     is_x86_feature_detected("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16" "avx2" "fma" "f16c");
-    avx512_vnni but pairs: multiply::<Pairs>, round_bf16: round_bf16, bf16_words: bf16_words
+    avx512_vnni but pairs: multiply::<Pairs>, round_bf16: round_bf16, bf16_words: bf16_words,
+        attention: attention::Functions { pairs: PAIRED, ..super::avx512_vnni::SET.attention }
 );
 #[cfg(target_arch = "x86_64")]
 instruction_set!(

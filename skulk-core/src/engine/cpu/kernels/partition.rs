@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{DEPTH, MOST, PAGES, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
+use super::attention::{DEPTH, MOST, PAGES, PAIRS, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
 use super::simd::{BLOCK, LANES};
-use super::stored::{Matrix, Stored};
+use super::stored::{F32, Matrix, Stored};
 use crate::arch::Window;
 use crate::engine::KvType;
 
@@ -19,10 +19,11 @@ const PACKED: usize = 3 * MOST;
 /// What a block of consecutive rows and a partition of the cache have to do with each other.
 #[derive(Clone, Copy)]
 pub(crate) struct Partition<'a> {
-    /// From the first row's query of the first head on.
+    /// From the first row's query of the first head on; in pairs where keys are.
     pub(crate) q: &'a [f32],
-    /// Elements from row to row.
+    /// Places from row to row, and those of a query.
     pub(crate) q_stride: usize,
+    pub(crate) q_len: usize,
     pub(crate) rows: usize,
     /// Query heads, which lie side by side.
     pub(crate) heads: usize,
@@ -66,13 +67,19 @@ impl Partition<'_> {
 
     /// Where a pair's query begins.
     pub(super) fn query(&self, pair: usize) -> usize {
-        pair / self.heads * self.q_stride + pair % self.heads * self.head_dim
+        pair / self.heads * self.q_stride + pair % self.heads * self.q_len
+    }
+
+    /// Weights are in pairs, as values are. Those of latent vectors are turned round in f32.
+    fn paired_weights(&self) -> bool {
+        self.values[0].pairs() && !self.latent
     }
 }
 
 /// Working memory of one task, and its result.
 #[derive(Default)]
 pub(crate) struct PartitionScratch {
+    /// Scores, then weights.
     pub(super) scores: Vec<[f32; PARTITION]>,
     /// Weights of a strip of positions times their scales.
     scaled: Vec<[f32; WIDTH]>,
@@ -142,7 +149,7 @@ impl Kernels {
         {
             assert!(stored.has(dim), "a page's keys or values");
         }
-        assert!(part.q.len() >= part.query(pairs - 1) + dim, "all queries");
+        assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
         scratch.prepare(part, values_dim);
 
         for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
@@ -152,14 +159,15 @@ impl Kernels {
                 unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
             }
         }
+        let softmax =
+            if part.paired_weights() { self.attention.pairs.softmax } else { self.attention.softmax };
         for pair in 0..pairs {
             let seen = part.seen(pair / part.heads);
             scratch.parts[pair] = Softmax::EMPTY;
             if !seen.is_empty() {
                 let scores = &mut scratch.scores[pair];
                 // SAFETY: the machine has the instructions.
-                scratch.parts[pair] =
-                    unsafe { (self.attention.softmax)(scores, seen, part.scale, part.softcap) };
+                scratch.parts[pair] = unsafe { softmax(scores, seen, part.scale, part.softcap) };
             }
         }
         for column in (0..values_dim).step_by(WIDTH) {
@@ -198,23 +206,25 @@ impl Kernels {
         first: usize,
         keys: Matrix,
     ) {
-        let (dim, pairs) = (part.head_dim, part.rows * part.heads);
+        let (rows, pairs) = (part.keys[0].rows(part.head_dim), part.rows * part.heads);
         let end = first + keys.vectors * LANES;
         let within =
             |seen: Range<usize>| seen.start.clamp(first, end) - first..seen.end.clamp(first, end) - first;
         if within(part.seen_by(0..pairs)).is_empty() {
             return;
         }
-        let depth = if part.packed() { DEPTH } else { dim };
-        for from in (0..dim).step_by(depth) {
-            let steps = depth.min(dim - from);
+        // Places of a row.
+        let places = part.q_len / rows;
+        let depth = if part.packed() { DEPTH / places } else { rows };
+        for from in (0..rows).step_by(depth) {
+            let rows = depth.min(rows - from);
             let scales = if keys.scales.is_null() {
                 keys.scales
             } else {
                 keys.scales.wrapping_add(from / BLOCK * WIDTH)
             };
-            // SAFETY: keys have a row for each element of the head.
-            let keys = unsafe { self.rows_of(keys, from..from + steps, part, &mut scratch.panel) };
+            // SAFETY: keys have these rows.
+            let keys = unsafe { self.rows_of(keys, from..from + rows, part, &mut scratch.panel) };
             for pairs in tiles(pairs) {
                 let seen = within(part.seen_by(pairs.clone()));
                 if seen.is_empty() {
@@ -224,12 +234,13 @@ impl Kernels {
                 let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
                 for i in 0..MOST {
                     let pair = (pairs.start + i).min(pairs.end - 1);
-                    a[i] = part.q[scratch.queries[pair] + from..][..steps].as_ptr();
+                    a[i] = part.q[scratch.queries[pair] + from * places..][..rows * places].as_ptr();
                     c[i] = scores.wrapping_add(pair * PARTITION + first);
                 }
+                let steps = if keys.apart { 2 * rows } else { rows };
                 let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0, scales };
                 let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
-                // SAFETY: queries have these elements, keys have a row for each and columns for the
+                // SAFETY: queries have these places, keys have a row for each and columns for the
                 // block's positions, and so have the pairs' scores.
                 unsafe { self.multiply(keys.kind, tile, pairs.len(), vectors) };
             }
@@ -257,7 +268,8 @@ impl Kernels {
         if sub.is_empty() {
             return;
         }
-        let rows = sub.start - first..sub.end - first;
+        let of_row = group.of_row();
+        let rows = (sub.start - first) / of_row..(sub.end - first).div_ceil(of_row);
         if !group.scales.is_null() {
             let vectors = strip.len() / LANES;
             for (weights, to) in scratch.scores[..pairs].iter().zip(&mut scratch.scaled) {
@@ -267,27 +279,29 @@ impl Kernels {
                 }
             }
         }
-        // SAFETY: a group has a row for each of the strip's positions.
+        // SAFETY: a group has rows for all of the strip's positions.
         let values = unsafe { self.rows_of(group, rows, part, &mut scratch.panel) };
+        // The first row's first position.
+        let place = (first, sub.start / of_row * of_row);
         // Nearly always all rows see all of a strip.
         let [oldest, newest] = [0, part.rows - 1].map(|row| within(part.seen(row)));
         if newest.start == sub.start && oldest.end == sub.end {
             for pairs in tiles(pairs) {
                 // SAFETY: `values` has these rows.
-                unsafe { self.add_values(scratch, pairs, (first, sub.clone()), column, values) };
+                unsafe { self.add_values(scratch, pairs, sub.clone(), place, column, values) };
             }
             return;
         }
         for pairs in tiles(pairs) {
             let seen = |pair: usize| within(part.seen(pair / part.heads));
             // What all see they take together; what comes before and behind, one by one.
-            let common = seen(pairs.end - 1).start..seen(pairs.start).end;
+            let common =
+                seen(pairs.end - 1).start.next_multiple_of(of_row)..seen(pairs.start).end / of_row * of_row;
             let common = if common.is_empty() { sub.end..sub.end } else { common };
             let mut add = |pairs: Range<usize>, positions: Range<usize>| {
                 if !positions.is_empty() {
-                    let at = positions.start - sub.start;
-                    // SAFETY: `values` has these rows.
-                    unsafe { self.add_values(scratch, pairs, (first, positions), column, values.skip(at)) };
+                    // SAFETY: as above.
+                    unsafe { self.add_values(scratch, pairs, positions, place, column, values) };
                 }
             };
             for pair in pairs.clone() {
@@ -301,34 +315,84 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of `positions`, of a strip from `first` on, to all `pairs`, a tile's.
+    /// Adds the weighted values of `positions` to all `pairs`, a tile's. The strip and the matrix begin with the positions of
+    /// `place`.
     ///
     /// # Safety
-    /// The matrix has a row for each position, and is of the columns from `column` on.
+    /// The matrix has rows for all positions, and is of the columns from `column` on.
     unsafe fn add_values(
         &self,
         scratch: &mut PartitionScratch,
         pairs: Range<usize>,
-        (first, positions): (usize, Range<usize>),
+        positions: Range<usize>,
+        place: (usize, usize),
+        column: usize,
+        values: Matrix,
+    ) {
+        if values.of_row() == 1 && !values.apart {
+            // SAFETY: the caller's promise; so below.
+            return unsafe { self.add_rows(scratch, pairs, positions, place, column, values) };
+        }
+        // Whole pairs; before and behind them one of a pair whose other one is not seen.
+        let mut at = positions.start;
+        while at < positions.end {
+            let alone = at % 2 == 1 || at + 1 == positions.end;
+            let end = if alone { at + 1 } else { positions.end / 2 * 2 };
+            // SAFETY: as above, and what is masked is the row of its pair.
+            unsafe {
+                match alone {
+                    // Its own row of the two.
+                    true if values.apart => {
+                        let row = at ^ 1;
+                        self.add_rows(scratch, pairs.clone(), row..row + 1, place, column, values);
+                    }
+                    true => {
+                        let (pair, mask) = (at / 2 * 2, if at % 2 == 1 { 0xffff_0000 } else { 0x0000_ffff });
+                        let row = values.skip((pair - place.1) / 2).masked(mask);
+                        let values = Matrix { from: row.as_ptr().cast(), ..values };
+                        let place = (place.0, pair);
+                        self.add_rows(scratch, pairs.clone(), pair..pair + 2, place, column, values);
+                    }
+                    false => self.add_rows(scratch, pairs.clone(), at..end, place, column, values),
+                }
+            }
+            at = end;
+        }
+    }
+
+    /// The same of whole rows.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn add_rows(
+        &self,
+        scratch: &mut PartitionScratch,
+        pairs: Range<usize>,
+        positions: Range<usize>,
+        (strip, first): (usize, usize),
         column: usize,
         values: Matrix,
     ) {
         let (columns, sums) = (scratch.columns(), scratch.values.as_mut_ptr());
+        // Places of weights, and rows, are fewer than positions where both are pairs.
+        let of_place = if values.of_row() == 2 { 2 / self.attention.pairs.places } else { 1 };
+        let places = positions.start / of_place..positions.end / of_place;
         let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
         for i in 0..MOST {
             let pair = (pairs.start + i).min(pairs.end - 1);
             let weights = if values.scales.is_null() {
-                &scratch.scores[pair][positions.clone()]
+                &scratch.scores[pair][places.clone()]
             } else {
-                &scratch.scaled[pair][positions.start - first..positions.end - first]
+                &scratch.scaled[pair][positions.start - strip..positions.end - strip]
             };
             a[i] = weights.as_ptr();
             c[i] = sums.wrapping_add(pair * columns + column);
         }
-        let (steps, scales) = (positions.len(), std::ptr::null());
-        let tile = Tile { steps, a, b: values.from, stride: values.stride, c, column: 0, scales };
-        // SAFETY: pairs have a weight for each position, the matrix a row for each, and the pairs'
-        // sums have room for whole vectors.
+        let (steps, scales) = (positions.len() / values.of_row(), std::ptr::null());
+        // SAFETY: the caller's promise.
+        let Matrix { from, stride, .. } = unsafe { values.skip((positions.start - first) / values.of_row()) };
+        let tile = Tile { steps, a, b: from, stride, c, column: 0, scales };
+        // SAFETY: pairs have weights for these positions, the matrix rows, and the pairs' sums have room for whole vectors.
         unsafe { self.multiply(values.kind, tile, pairs.len(), 0..values.vectors) }
     }
 
@@ -345,23 +409,19 @@ impl Kernels {
     ) -> Matrix {
         // SAFETY: the caller's promise.
         let matrix = unsafe { matrix.skip(rows.start) };
-        // In f32 there is nothing to convert.
-        if !part.packed() || matrix.kind == KvType::F32 as usize {
+        let paired = matrix.kind == PAIRS;
+        // There is nothing to convert in f32, and where the machine multiplies pairs.
+        if !part.packed() || matrix.kind == F32 || paired && self.attention.pairs.places == 1 {
             return matrix;
         }
-        let Matrix { from, stride, vectors, kind, scales } = matrix;
-        let to = panel.as_mut_ptr();
-        let pack = Pack { from, stride, rows: rows.len(), vectors, to };
+        let Matrix { from, stride, vectors, kind, scales, .. } = matrix;
+        let (to, rows) = (panel.as_mut_ptr(), rows.len() * matrix.of_row());
+        let pack = if paired { self.attention.pack_pairs[1] } else { self.attention.pack[kind] };
         // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
         // instructions.
-        unsafe { (self.attention.pack[kind])(&pack) };
-        Matrix {
-            from: to.cast_const().cast(),
-            stride: 4 * WIDTH,
-            vectors,
-            kind: KvType::F32 as usize,
-            scales,
-        }
+        unsafe { pack(&Pack { from, stride, rows, vectors, to }) };
+        let from = to.cast_const().cast();
+        Matrix { from, stride: 4 * WIDTH, vectors, kind: F32, scales, apart: paired }
     }
 
     /// `n` rows of products in the columns of `vectors`.
@@ -369,6 +429,7 @@ impl Kernels {
     /// # Safety
     /// The tile's addresses are valid for these, its matrix of the kind.
     unsafe fn multiply(&self, kind: usize, mut tile: Tile, n: usize, vectors: Range<usize>) {
+        let tiles = if kind == PAIRS { &self.attention.pairs.tiles } else { &self.attention.tiles[kind] };
         // The sums, a row of the matrix and a number.
         let most = (self.attention.registers - 1) / (n + 1);
         let mut at = vectors.start;
@@ -378,7 +439,7 @@ impl Kernels {
             let power = width.ilog2();
             tile.column = at * LANES;
             // SAFETY: the caller's promise; the machine has the instructions.
-            unsafe { (self.attention.tiles[kind][n - 1][power as usize])(&tile) };
+            unsafe { tiles[n - 1][power as usize](&tile) };
             at += 1 << power;
         }
     }
@@ -415,6 +476,25 @@ impl Kernels {
     pub(crate) fn halve(&self, x: &[f32], bits: &mut [u16]) {
         // SAFETY: as above.
         unsafe { (self.attention.halve)(x, bits) }
+    }
+
+    /// The nearest bfloat16 numbers.
+    pub(crate) fn round_pairs(&self, x: &[f32], bits: &mut [u16]) {
+        let n = x.len().min(bits.len());
+        // SAFETY: the machine has the instructions, and there is room for so many.
+        unsafe { (self.attention.round_pairs)(&x[..n], bits.as_mut_ptr()) }
+    }
+
+    /// Places that a head of queries takes in pairs.
+    pub(crate) fn places(&self, head_dim: usize) -> usize {
+        head_dim.div_ceil(2) * self.attention.pairs.places
+    }
+
+    /// Rounds a head of queries to pairs, as products take them.
+    pub(crate) fn pair_up(&self, head: &[f32], to: &mut [f32]) {
+        assert!(to.len() >= self.places(head.len()), "room for all pairs");
+        // SAFETY: as above, and there is room.
+        unsafe { (self.attention.pairs.pair_up)(head, to.as_mut_ptr()) }
     }
 }
 

@@ -141,8 +141,27 @@ pub(super) fn bf16_words<S: Simd>(n: usize) -> usize {
     n.div_ceil(BLOCK) * if S::WIDENED { BLOCK } else { BLOCK / 2 }
 }
 
-/// Rounds a row to bfloat16, to nearest even. What is too small for a normal number becomes a zero of
-/// its sign; what is no number stays none. The last block is filled up with zeros.
+/// Rounds numbers to bfloat16, to nearest even, in their upper bits. What is below 2 to the power `least` becomes a zero of its
+/// sign; what is no number stays none.
+///
+/// # Safety
+/// The machine has `S`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn bf16<S: Simd>(bits: S::I, least: i32) -> S::I {
+    let least = (least + 127) << 23;
+    let size = S::iand(bits, S::isplat(i32::MAX));
+    // All ones where a number is too small, and where there is none, as that size overflows.
+    let small = S::isar(S::iadd(size, S::isplat(-least)), 31);
+    let none = S::isar(S::iadd(size, S::isplat((1 << 23) - 1)), 31);
+    let up = S::iadd(S::iand(S::ishr(bits, 16), S::isplat(1)), S::isplat(0x7fff));
+    let nearest = S::iadd(bits, S::iand(up, S::ixor(none, S::isplat(-1))));
+    let nearest = S::ior(nearest, S::iand(none, S::isplat(1 << 22)));
+    let sign = S::iand(bits, S::isplat(i32::MIN));
+    let kept = S::ior(S::iand(nearest, S::ixor(small, S::isplat(-1))), sign);
+    S::iand(kept, S::isplat(0xffff_0000_u32 as i32))
+}
+
+/// Rounds a row to bfloat16 as [`bf16`] does, numbers that are not normal to zero. The last block is filled up with zeros.
 ///
 /// # Safety
 /// The machine has `S`'s instructions.
@@ -165,18 +184,8 @@ pub(super) unsafe fn round_bf16<S: Simd>(x: &[f32], to: &mut [u32]) {
 unsafe fn block_bf16<S: Simd>(x: &[f32; BLOCK], to: &mut [u32]) {
     let mut rounded = [0u32; BLOCK];
     for half in [0, LANES] {
-        let bits = S::iload(x[half..].as_ptr().cast());
-        let size = S::iand(bits, S::isplat(i32::MAX));
-        // All ones where a number is too small, and where there is none, as that size overflows.
-        let small = S::isar(S::iadd(size, S::isplat(-(1 << 23))), 31);
-        let none = S::isar(S::iadd(size, S::isplat((1 << 23) - 1)), 31);
-        let up = S::iadd(S::iand(S::ishr(bits, 16), S::isplat(1)), S::isplat(0x7fff));
-        let nearest = S::iadd(bits, S::iand(up, S::ixor(none, S::isplat(-1))));
-        let nearest = S::ior(nearest, S::iand(none, S::isplat(1 << 22)));
-        let sign = S::iand(bits, S::isplat(i32::MIN));
-        let kept = S::ior(S::iand(nearest, S::ixor(small, S::isplat(-1))), sign);
-        let kept = S::iand(kept, S::isplat(0xffff_0000_u32 as i32));
-        S::istore(rounded[half..].as_mut_ptr().cast(), kept);
+        let bits = bf16::<S>(S::iload(x[half..].as_ptr().cast()), f32::MIN_EXP - 1);
+        S::istore(rounded[half..].as_mut_ptr().cast(), bits);
     }
     let (pairs, _) = rounded.as_chunks::<2>();
     if S::WIDENED {

@@ -334,6 +334,15 @@ pub(super) trait Simd: Copy + 'static {
         // SAFETY: the caller has the instructions.
         unsafe { two_steps::<Self>(sum, weights, x) }
     }
+    /// Adds to each lane the products of two pairs of bfloat16 numbers: of those in the upper bits, then of the others, each
+    /// with one fused multiply-add. No product or sum is below 2^-126, but for zeros. Where pairs are
+    /// [`WIDENED`](Self::WIDENED) nobody calls it.
+    #[inline(always)]
+    unsafe fn dot_pairs(sum: Self::F, a: Self::I, b: Self::I) -> Self::F {
+        let upper = Self::isplat(0xffff_0000_u32 as i32);
+        let sum = Self::fma(Self::as_f32(Self::iand(a, upper)), Self::as_f32(Self::iand(b, upper)), sum);
+        Self::fma(Self::as_f32(Self::ishl(a, 16)), Self::as_f32(Self::ishl(b, 16)), sum)
+    }
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);
 }

@@ -1,17 +1,23 @@
-//! Where do products read keys and values? In strips of pages, whose elements have bytes, or halves of bytes, of their own.
+//! Where do products read keys and values? In strips of pages, whose elements, or pairs of them, have bytes, or halves of bytes,
+//! of their own.
 
 use std::ops::Range;
 
 use half::f16;
 
-use super::attention::WIDTH;
+use super::attention::{PAIRS, WIDTH};
 use super::simd::{BLOCK, LANES};
 use crate::engine::KvType;
 
-/// Elements behind keys or values that may be read, though not used.
-pub(crate) const BEHIND: usize = LANES;
+/// Which functions are for single elements in f32.
+pub(super) const F32: usize = 1;
 
-/// A key/value head's keys or values in a page, and [`BEHIND`] elements; empty for a page that no row sees.
+/// Columns behind keys or values that may be read, though not used.
+const BEHIND: usize = LANES;
+/// Bytes that they have at most.
+pub(crate) const BYTES_BEHIND: usize = BEHIND * size_of::<f32>();
+
+/// A key/value head's keys or values in a page, and [`BYTES_BEHIND`]; empty for a page that no row sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored<'a> {
     pub(crate) bytes: &'a [u8],
@@ -23,14 +29,24 @@ pub(crate) struct Stored<'a> {
 impl Stored<'_> {
     /// `Ok` for what a page has of a head of so many elements.
     pub(super) fn has(&self, head_dim: usize) -> bool {
-        let elements = head_dim * WIDTH * self.kind.bits() / 8;
+        let elements = self.rows(head_dim) * self.strip() * self.size();
         let scales = self.kind.scales(head_dim) * WIDTH * size_of::<u16>();
         self.bytes.len() >= elements + BEHIND * self.size() && self.scales.len() >= scales
     }
 
-    /// Bytes of an element, or of two that share one.
+    /// Bytes of a column: of an element or a pair, or of two elements that share one.
     fn size(&self) -> usize {
-        self.kind.bits().div_ceil(8)
+        if self.pairs() { size_of::<u32>() } else { self.kind.bits().div_ceil(8) }
+    }
+
+    /// Neighbouring elements of keys, and values of neighbouring positions, are columns together.
+    pub(super) fn pairs(&self) -> bool {
+        self.kind == KvType::BF16
+    }
+
+    /// Rows of `n` elements of keys, or of the values of as many positions.
+    pub(crate) fn rows(&self, n: usize) -> usize {
+        if self.pairs() { n.div_ceil(2) } else { n }
     }
 
     /// Positions whose elements lie in bytes, or halves of bytes, of their own.
@@ -45,7 +61,13 @@ impl Stored<'_> {
 
     /// Which functions are for a strip.
     fn kind(&self, strip: usize) -> usize {
-        self.kind as usize + usize::from(strip > 0)
+        match self.kind {
+            KvType::F16 => 0,
+            KvType::F32 => F32,
+            KvType::Q8_0 => 2,
+            KvType::Q4_0 => 3 + usize::from(strip > 0),
+            KvType::BF16 => PAIRS,
+        }
     }
 
     /// Scales of a block's positions from `strip` on.
@@ -65,20 +87,27 @@ impl Stored<'_> {
         self.kind.is_quantised().then(|| scales.map(|bytes| f16::from_le_bytes(*bytes).to_f32()))
     }
 
-    /// A strip of keys: a row for each element.
+    /// A strip of keys: a row for each element, or pair of them.
     pub(super) fn keys(&self, strip: usize) -> Matrix {
         let (from, stride) = (self.bytes.as_ptr(), self.strip() * self.size());
         let (vectors, kind) = (self.strip() / LANES, self.kind(strip));
-        Matrix { from, stride, vectors, kind, scales: self.scales(0, strip) }
+        Matrix { from, stride, vectors, kind, scales: self.scales(0, strip), apart: false }
     }
 
-    /// Columns of a strip of values that share scales, from one of them on: a row for each position.
+    /// Columns of a strip of values that share scales, from one of them on: a row for each position, or pair of them.
     pub(super) fn values(&self, strip: usize, columns: Range<usize>, head_dim: usize) -> Matrix {
         let (size, group) = (self.size(), columns.start / WIDTH * WIDTH);
-        let at = group * self.strip() + columns.start - group;
+        let at = group * self.rows(self.strip()) + columns.start - group;
         let (from, stride) = (self.bytes[at * size..].as_ptr(), WIDTH.min(head_dim - group) * size);
         let (vectors, kind) = (columns.len().div_ceil(LANES), self.kind(strip));
-        Matrix { from, stride, vectors, kind, scales: self.scales(columns.start / BLOCK, strip) }
+        Matrix {
+            from,
+            stride,
+            vectors,
+            kind,
+            scales: self.scales(columns.start / BLOCK, strip),
+            apart: false,
+        }
     }
 }
 
@@ -93,9 +122,29 @@ pub(super) struct Matrix {
     pub(super) kind: usize,
     /// Of the columns of keys, for each block of rows, [`WIDTH`] apart; of the rows of values; null where there are none.
     pub(super) scales: *const u16,
+    /// Pairs taken apart, each to two rows, the second one's first.
+    pub(super) apart: bool,
 }
 
 impl Matrix {
+    /// Elements of keys, or positions of values, that are a row together.
+    pub(super) fn of_row(&self) -> usize {
+        if self.kind == PAIRS { 2 } else { 1 }
+    }
+
+    /// The first row's words with bits of the mask alone.
+    ///
+    /// # Safety
+    /// There is a row, and columns are words.
+    pub(super) unsafe fn masked(&self, mask: u32) -> [u32; WIDTH] {
+        let mut row = [0; WIDTH];
+        for (at, word) in row.iter_mut().enumerate().take(self.vectors * LANES) {
+            // SAFETY: the caller's promise.
+            *word = mask & unsafe { self.from.cast::<u32>().add(at).read_unaligned() };
+        }
+        row
+    }
+
     /// From a later row on.
     ///
     /// # Safety

@@ -151,9 +151,13 @@ fn spans_of_all_lengths_share_a_step() {
 #[test]
 fn sequences_share_dispatches() {
     // Quantised keys and values are written apart, and queries and results are rotated.
-    for (longest, kv, dispatches) in
-        [(70, KvType::F16, 2), (600, KvType::F16, 3), (70, KvType::Q8_0, 5), (600, KvType::Q4_0, 6)]
-    {
+    for (longest, kv, dispatches) in [
+        (70, KvType::F16, 2),
+        (600, KvType::F16, 3),
+        (600, KvType::BF16, 3),
+        (70, KvType::Q8_0, 5),
+        (600, KvType::Q4_0, 6),
+    ] {
         let mut case = Case::new(attention_spec([2, 1], 16, None, None), kv, 16);
         case.step(&[(0, longest)], 1);
         for of in 1..16 {

@@ -63,8 +63,8 @@ fn value_pair(head: u32, slot: u32, pair: u32) -> vec2f {
     if VALUES == F32 {
         return bitcast<vec2f>(vec2u(values[at], values[at + 1u]));
     }
-    if VALUES == F16 {
-        return unpack2x16float(values[at]);
+    if VALUES == F16 || VALUES == BF16 {
+        return floats_of(VALUES, values[at]);
     }
     let both = unpack2x16float(values[head + scale_word(VALUES, 2u * pair, slot)]);
     return two_of(VALUES, values[at], 2u * pair % n) * select(both.x, both.y, slot % 2u != 0u);

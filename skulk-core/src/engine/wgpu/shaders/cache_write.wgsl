@@ -13,10 +13,6 @@
 
 const PAIRS = HEAD_DIM / 2u;
 
-fn packed(a: u32, b: u32) -> u32 {
-    return half_bits(a) | (half_bits(b) << 16u);
-}
-
 // Groups of 8 pairs by 8 rows reach 32 bytes in a row of both layouts.
 @compute @workgroup_size(8, 8)
 fn main(@builtin(global_invocation_id) id: vec3u) {
@@ -31,16 +27,16 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     let v_at = id.y * p.v_stride + 2u * id.x;
     let key = head * head_words(KEYS) + slot;
     let value = head * head_words(VALUES) + slot * slot_words(VALUES);
-    if KEYS == F16 {
-        keys[key + pair * PAGE] = packed(k[k_at], k[k_at + 1u]);
-    } else if KEYS == F32 {
+    if KEYS == F32 {
         keys[key + 2u * pair * PAGE] = k[k_at];
         keys[key + (2u * pair + 1u) * PAGE] = k[k_at + 1u];
+    } else if !is_quantised(KEYS) {
+        keys[key + pair * PAGE] = word_of(KEYS, k[k_at], k[k_at + 1u]);
     }
-    if VALUES == F16 {
-        values[value + pair] = packed(v[v_at], v[v_at + 1u]);
-    } else if VALUES == F32 {
+    if VALUES == F32 {
         values[value + 2u * pair] = v[v_at];
         values[value + 2u * pair + 1u] = v[v_at + 1u];
+    } else if !is_quantised(VALUES) {
+        values[value + pair] = word_of(VALUES, v[v_at], v[v_at + 1u]);
     }
 }

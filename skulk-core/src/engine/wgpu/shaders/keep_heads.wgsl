@@ -57,8 +57,8 @@ fn rotate(thread: u32, row: u32, is_query: bool) {
     }
 }
 
-fn packed(pair: u32) -> u32 {
-    return half_bits(head[2u * pair]) | (half_bits(head[2u * pair + 1u]) << 16u);
+fn packed(kind: u32, pair: u32) -> u32 {
+    return word_of(kind, head[2u * pair], head[2u * pair + 1u]);
 }
 
 @compute @workgroup_size(THREADS)
@@ -106,22 +106,22 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
     if is_key {
         let key = kept * head_words(KEYS) + slot;
         for (var i = thread; i < N_PAIRS; i += THREADS) {
-            if KEYS == F16 {
-                keys[key + i * PAGE] = packed(i);
-            } else {
+            if KEYS == F32 {
                 keys[key + 2u * i * PAGE] = head[2u * i];
                 keys[key + (2u * i + 1u) * PAGE] = head[2u * i + 1u];
+            } else {
+                keys[key + i * PAGE] = packed(KEYS, i);
             }
         }
         return;
     }
     let value = kept * head_words(VALUES) + slot * slot_words(VALUES);
     for (var i = thread; i < N_PAIRS; i += THREADS) {
-        if VALUES == F16 {
-            values[value + i] = packed(i);
-        } else {
+        if VALUES == F32 {
             values[value + 2u * i] = head[2u * i];
             values[value + 2u * i + 1u] = head[2u * i + 1u];
+        } else {
+            values[value + i] = packed(VALUES, i);
         }
     }
 }

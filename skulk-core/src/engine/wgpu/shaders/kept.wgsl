@@ -10,9 +10,10 @@ const PAGE = 64u;
 
 // Kinds of elements, as KvType numbers them.
 const F16 = 0u;
-const F32 = 1u;
-const Q8_0 = 2u;
-const Q4_0 = 3u;
+const BF16 = 1u;
+const F32 = 2u;
+const Q8_0 = 3u;
+const Q4_0 = 4u;
 
 fn is_quantised(kind: u32) -> bool {
     return kind >= Q8_0;
@@ -21,10 +22,18 @@ fn is_quantised(kind: u32) -> bool {
 fn elements_of_word(kind: u32) -> u32 {
     switch kind {
         case F32 { return 1u; }
-        case F16 { return 2u; }
+        case F16, BF16 { return 2u; }
         case Q8_0 { return 4u; }
         default { return 8u; }
     }
+}
+
+// The two elements of a word, F16 or BF16.
+fn floats_of(kind: u32, word: u32) -> vec2f {
+    if kind == BF16 {
+        return bitcast<vec2f>(vec2u(word << 16u, word & 0xffff0000u));
+    }
+    return unpack2x16float(word);
 }
 
 // Words of a slot.

@@ -25,8 +25,8 @@ fn key_pair(head: u32, element: u32, slot: u32) -> vec2f {
     if KEYS == F32 {
         return bitcast<vec2f>(vec2u(keys[at], keys[at + PAGE]));
     }
-    if KEYS == F16 {
-        return unpack2x16float(keys[at]);
+    if KEYS == F16 || KEYS == BF16 {
+        return floats_of(KEYS, keys[at]);
     }
     return two_of(KEYS, keys[at], element % n);
 }

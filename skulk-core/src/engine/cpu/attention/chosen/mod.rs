@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::Cpu;
 use super::super::kernels::{
-    BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored,
+    BYTES_BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored,
 };
 use super::super::pool::Pool;
 use super::{MANY_PARTITIONS, Pages, Scratch, group, pages};
@@ -120,12 +120,10 @@ pub(in super::super) fn choose(
             let width = partitions * PARTITION;
             chooser.reserve(pool.threads(), index.n_heads, n, partitions)?;
             let Chooser { workers, scores, taken, queries } = &mut *chooser;
-            let query = &query[row * q_width..(row + n) * q_width];
+            let query = query[row * q_width..(row + n) * q_width].chunks_exact(index.head_dim);
             queries.clear();
-            queries.extend_from_slice(query);
-            if stored.spec().kv.keys.is_quantised() {
-                queries.chunks_exact_mut(index.head_dim).for_each(|head| kernels.rotate(head));
-            }
+            stored.queries(kernels, query, queries, |head| kernels.rotate(head));
+            let q_stride = queries.len() / n;
             let (queries, numbers) = (&*queries, op.spans.pages_of(span));
             let weights = &weights[row * index.n_heads..(row + n) * index.n_heads];
             let groups = n.div_ceil(ROWS_OF_TASK);
@@ -141,8 +139,9 @@ pub(in super::super) fn choose(
                         stored.index_of(number.unwrap_or(u32::MAX))
                     });
                     let part = Partition {
-                        q: &queries[own * q_width..],
-                        q_stride: q_width,
+                        q: &queries[own * q_stride..],
+                        q_stride,
+                        q_len: q_stride / index.n_heads,
                         rows: rows.len(),
                         heads: index.n_heads,
                         head_dim: index.head_dim,
@@ -221,7 +220,7 @@ pub(super) fn attend(
     let cells = Cells::new(&mut out[..rows * out_width], out_width, group * value_dim, taken);
     let page_bytes = dim * PAGE * size_of::<f32>();
     let parts = pages::parts(stored.spec());
-    let kept = PAGES * page_bytes + BEHIND * size_of::<f32>();
+    let kept = PAGES * page_bytes + BYTES_BEHIND;
     // On every thread, as any may take the first task; and before there is one, so that no token allocates.
     for worker in &mut *gathered {
         let worker = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -260,12 +259,13 @@ pub(super) fn attend(
                     stored.spread_key(number, position % PAGE, dim, &mut keys[to..], PAGE * size_of::<f32>());
                 }
                 let keys = std::array::from_fn(|page| {
-                    let bytes = &keys[page * page_bytes..][..page_bytes + BEHIND * size_of::<f32>()];
+                    let bytes = &keys[page * page_bytes..][..page_bytes + BYTES_BEHIND];
                     Stored { bytes, scales: &[], kind: KvType::F32 }
                 });
                 let part = Partition {
                     q: queries,
                     q_stride: group * dim,
+                    q_len: dim,
                     rows: 1,
                     heads: group,
                     head_dim: dim,

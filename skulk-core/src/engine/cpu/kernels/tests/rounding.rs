@@ -172,6 +172,27 @@ fn rounding_is_the_same_everywhere_and_as_near_as_stated() {
 }
 
 #[test]
+fn keys_in_bfloat16_are_the_nearest_ones() {
+    let mut x = Numbers(9).floats(70).to_vec();
+    // Between two numbers, to even; too large; none; at the least that is kept, and below it.
+    let (least, below) = (2f32.powi(-56), 2f32.powi(-56) * 0.998);
+    let special =
+        [1.0 + 2f32.powi(-8), 1.0 + 3.0 * 2f32.powi(-8), f32::MAX, f32::INFINITY, f32::NAN, least, below];
+    x.extend(special.iter().flat_map(|x| [*x, -x]));
+    for kernels in Kernels::all() {
+        let mut bits = vec![0xaaaa; x.len()];
+        kernels.round_pairs(&x, &mut bits);
+        for (x, bits) in x.iter().zip(bits) {
+            let found = half::bf16::from_bits(bits);
+            let expected =
+                if x.abs() < least { 0f32.copysign(*x) } else { half::bf16::from_f32(*x).to_f32() };
+            let same = found.to_f32().to_bits() == expected.to_bits() || found.is_nan() && x.is_nan();
+            assert!(same, "{}: {found} for {x}", kernels.name);
+        }
+    }
+}
+
+#[test]
 fn what_is_no_number_stays_none() {
     for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in 0..BLOCK {
