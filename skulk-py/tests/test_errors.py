@@ -219,7 +219,7 @@ def test_names_from_a_checkpoint_cannot_inject_html() -> None:
     [
         ({"precision": "f64"}, "expected `fast`, `exact` or `bf16`, found `f64`"),
         ({"memory": "gpu"}, "expected `auto`, `mapped` or `resident`, found `gpu`"),
-        ({"kv": "f8"}, "expected `f16`, `f32`, `q8_0` or `q4_0`, found `f8`"),
+        ({"kv": "f8"}, "expected `f16`, `bf16`, `f32`, `q8_0` or `q4_0`, found `f8`"),
     ],
 )
 def test_closed_sets_are_listed(options: dict[str, Any], message: str) -> None:
