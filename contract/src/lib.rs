@@ -210,7 +210,7 @@ view! {
         drafter: Option<&'a skulk::plan::Drafter> = placement.drafter(),
         /// Tokens that the context is limited to.
         context_limit: Option<u64> = placement.context_limit(),
-        /// How keys are kept.
+        /// How keys are kept: as a plan was asked for. Where it was not, `f16` stands for two bytes an element, of what engines prefer.
         kv: KvType = placement.kv().keys,
         /// How values are kept.
         kv_values: KvType = placement.kv().values,

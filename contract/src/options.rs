@@ -119,8 +119,8 @@ options! {
         context: usize => options.context = Some(context),
         /// Prompt tokens that pass through the layers together; 256 by default.
         prefill_chunk: usize => options.prefill_chunk = prefill_chunk,
-        /// How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU, or
-        /// else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
+        /// How keys and values are kept, never in more memory than a placement was planned with. By default as the plan was asked
+        /// for. Where it was not: in `f16`, but in `bf16` where all stages are on the CPU and `precision` is not `exact`.
         kv: KvType => options.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
         kv_values: KvType => match &mut options.kv {
@@ -361,10 +361,11 @@ options! {
         prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
         sessions: usize => plan.request.sessions = sessions,
-        /// How keys and values are kept; `f16` by default, which is what MLX has.
-        kv: KvType => plan.request.kv = kv.into(),
+        /// How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in `bf16`, where
+        /// `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
+        kv: KvType => plan.request.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
-        kv_values: KvType => plan.request.kv.values = kv_values,
+        kv_values: KvType => plan.request.kv.get_or_insert_default().values = kv_values,
         /// How careful it is with memory: `safe` (the default); `relaxed`, without margins; `force` refuses nothing for
         /// its sake, and says what is over.
         strictness: Strictness => plan.request.strictness = strictness,

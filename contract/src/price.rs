@@ -57,10 +57,10 @@ options! {
         prompt_tokens: u64 => asked.0.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once; 1 by default.
         sessions: usize => asked.0.sessions = sessions,
-        /// How keys and values are kept; `f16` by default.
-        kv: KvType => asked.0.kv = kv.into(),
+        /// How keys and values are kept; by default in two bytes an element.
+        kv: KvType => asked.0.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
-        kv_values: KvType => asked.0.kv.values = kv_values,
+        kv_values: KvType => asked.0.kv.get_or_insert_default().values = kv_values,
         /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
         inventory: Inventory => asked.0.inventory = Some(Arc::new(inventory)),
         /// The head for tokens ahead (MTP) that the checkpoint has drafts.

@@ -64,12 +64,12 @@ fn each_language_spells_names_in_its_own_way() {
     let options = load(&json!({"kvValues": "q4_0", "kv": "q8_0"})).unwrap();
     assert_eq!(options.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
     let request = PlanOptions::read(fields(&json!({"kv_values": "q8_0"})), Spelling::Snake).unwrap();
-    assert_eq!(request.request.kv, KvTypes { keys: KvType::F16, values: KvType::Q8_0 });
+    assert_eq!(request.request.kv, Some(KvTypes { keys: KvType::F16, values: KvType::Q8_0 }));
     let asked =
         json!({"contextTokens": 7, "promptTokens": 8, "sessions": 9, "kv": "q8_0", "kvValues": "q4_0"});
     let asked = PriceOptions::read(fields(&asked), Spelling::Camel).unwrap().0;
     assert_eq!((asked.context_tokens, asked.prompt_tokens, asked.sessions), (7, 8, 9));
-    assert_eq!(asked.kv, KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 });
+    assert_eq!(asked.kv, Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 }));
     let options = load(&json!({"sessions": 3, "kvMemory": 4e6, "whenFull": "evict"})).unwrap();
     assert_eq!(
         (options.sessions, options.kv_memory, options.when_full),

@@ -15,8 +15,8 @@ closed_set! {
         /// Half precision: 2 bytes an element.
         #[default]
         F16 = "f16",
-        /// bfloat16: 2 bytes an element, of the range of single precision. Queries and weights are rounded to it where they
-        /// meet keys and values in it, which processors with instructions for such products multiply in half the time.
+        /// bfloat16: 2 bytes an element. The CPU also rounds queries, and the weights of positions, to it, as processors with
+        /// instructions for it multiply such pairs in half the time; what is smaller than 2^-56 is zero there.
         BF16 = "bf16",
         /// Single precision: 4 bytes an element.
         F32 = "f32",
@@ -99,7 +99,8 @@ impl KvTypes {
     /// How latent vectors are kept, which are keys and values at once: in the more precise type of both.
     pub(crate) fn of_latent(self) -> Self {
         let Self { keys, values } = self;
-        if keys.bits() >= values.bits() { keys.into() } else { values.into() }
+        let precision = |kind: KvType| (kind.bits(), kind != KvType::BF16);
+        if precision(keys) >= precision(values) { keys.into() } else { values.into() }
     }
 }
 
@@ -140,6 +141,8 @@ mod tests {
             (KvType::Q4_0, KvType::Q8_0, KvType::Q8_0),
             (KvType::F32, KvType::F16, KvType::F32),
             (KvType::F16, KvType::F16, KvType::F16),
+            (KvType::BF16, KvType::F16, KvType::F16),
+            (KvType::BF16, KvType::Q8_0, KvType::BF16),
         ] {
             assert_eq!(KvTypes { keys, values }.of_latent(), both.into());
         }

@@ -103,7 +103,7 @@ fn comes_true_with(path: &Path, drafts: Option<&Path>, on: On, request: &Request
         on.tag,
         request.sessions,
         request.context_tokens,
-        request.kv
+        request.kv.unwrap_or_default()
     );
     let placement = planned(path, on, request).unwrap();
     let bytes = placement.report().unwrap().nodes[0].bytes;

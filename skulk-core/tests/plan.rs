@@ -7,7 +7,7 @@ use skulk::engine::{KvType, KvTypes, ShardSpec};
 use skulk::plan::{Accelerator, Inventory, Vendor};
 use skulk::{
     ByteSize, Cluster, EngineId, ErrorKind, GenerateOptions, LoadOptions, Model, ModelCard, Node, Placement,
-    Planner, Prompt, Request, Stage, TokenId, open_checkpoint,
+    Planner, Precision, Prompt, Request, Stage, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::{copied, gemma, path, root};
@@ -480,6 +480,28 @@ fn keys_and_values_are_kept_as_planned() {
         let error = loaded(&placement, options().kv(KvType::F32)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.context().contains(&("field", "kv".to_owned())), "{error}");
+    }
+    // Where a plan was not asked, they are as without one; what a model has, its placement says.
+    let node = Node::new("local").backends(["skulk-cpu"]).memory(8 << 30, 16 << 30);
+    let cluster = Cluster::new(vec![node], Vec::new());
+    let unasked = Planner::plan_checkpoint(path("llama"), &cluster, &Request::default().context_tokens(256));
+    let unasked = Placement::from_json(&unasked.unwrap().to_json()).unwrap();
+    let asked = Request::default().context_tokens(256).kv(KvType::F16);
+    let asked = Planner::plan_checkpoint(path("llama"), &cluster, &asked).unwrap();
+    let even = Placement::even(unasked.n_layers(), 1, &EngineId::new("cpu")).unwrap();
+    let mut precise = options();
+    precise.engine_options = precise.engine_options.precision(Precision::Exact);
+    for (placement, options, kv) in [
+        (&unasked, options(), KvType::BF16),
+        (&even, options(), KvType::BF16),
+        (&unasked, precise, KvType::F16),
+        (&asked, options(), KvType::F16),
+    ] {
+        let model = Model::load(&*checkpoint, placement, &options.sessions(1)).unwrap();
+        assert_eq!(model.placement().kv(), kv.into());
+        let again = Placement::from_json(&model.placement().to_json()).unwrap();
+        let model = Model::load(&*checkpoint, &again, &self::options().sessions(1)).unwrap();
+        assert_eq!(model.placement().kv(), kv.into());
     }
     // Without a plan options alone say.
     let by_hand = Placement::even(

@@ -1609,8 +1609,9 @@ export interface LoadOptions {
   /** Prompt tokens that pass through the layers together; 256 by default. */
   prefillChunk?: number | null;
   /**
-   * How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU, or
-   * else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
+   * How keys and values are kept, never in more memory than a placement was planned with. By default as the plan was
+   * asked for. Where it was not: in `f16`, but in `bf16` where all stages are on the CPU and `precision` is not
+   * `exact`.
    */
   kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
@@ -1945,7 +1946,10 @@ export interface PlanOptions {
   promptTokens?: number | null;
   /** Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`. */
   sessions?: number | null;
-  /** How keys and values are kept; `f16` by default, which is what MLX has. */
+  /**
+   * How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in `bf16`,
+   * where `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
+   */
   kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
   kvValues?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
@@ -1994,7 +1998,7 @@ export interface PriceOptions {
   promptTokens?: number | null;
   /** Sessions that generate at once; 1 by default. */
   sessions?: number | null;
-  /** How keys and values are kept; `f16` by default. */
+  /** How keys and values are kept; by default in two bytes an element. */
   kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */
   kvValues?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;

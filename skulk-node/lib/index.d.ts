@@ -622,7 +622,7 @@ export class Placement {
   get drafter(): plain.Drafter | null;
   /** Tokens that the context is limited to. */
   get contextLimit(): number | null;
-  /** How keys are kept, by a loaded model as it was loaded. `"f16"` that nobody planned leaves it to the engines. */
+  /** How keys are kept: as a plan was asked for. Where it was not, `"f16"` stands for two bytes an element, of what engines prefer. */
   get kv(): "f16" | "bf16" | "f32" | "q8_0" | "q4_0";
   /** How values are kept. */
   get kvValues(): "f16" | "bf16" | "f32" | "q8_0" | "q4_0";

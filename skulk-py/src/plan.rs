@@ -133,7 +133,8 @@ impl Placement {
         self.0.context_limit()
     }
 
-    /// How keys are kept.
+    /// How keys are kept: as a plan was asked for. Where it was not, "f16" stands for two bytes an element, of what engines
+    /// prefer.
     #[getter]
     fn kv(&self) -> &'static str {
         self.0.kv().keys.as_str()
@@ -224,7 +225,7 @@ impl Placement {
 /// `card` is a `skulk.ModelCard`, or the path of a checkpoint, whose own tensors are counted then.
 /// `cluster` is this machine unless given. `options` are those of `skulk.options.PlanOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, mtp=False, draft_model=None, fixed=None, rings=None, port=50000)")]
+#[pyo3(signature = (card, cluster=None, **options), text_signature = "(card, cluster=None, *, sharding='pipeline', transport='direct', min_nodes=1, required_nodes=(), excluded_nodes=(), coordinator=None, context_tokens=8192, prompt_tokens=512, sessions=1, kv=None, kv_values=None, strictness='safe', from_disk=False, replicas=0, inventory=None, mtp=False, draft_model=None, fixed=None, rings=None, port=50000)")]
 pub(crate) fn plan(
     py: Python<'_>,
     card: &Bound<'_, PyAny>,
@@ -249,7 +250,7 @@ pub(crate) fn plan(
 /// `card` and `cluster` are as in `plan`. `placement` is what `plan` or `Placement` made, or gives engines their numbers of
 /// layers. `options` are those of `skulk.options.PriceOptions`.
 #[pyfunction]
-#[pyo3(signature = (card, placement, cluster=None, **options), text_signature = "(card, placement, cluster=None, *, context_tokens=8192, prompt_tokens=512, sessions=1, kv='f16', kv_values=None, inventory=None, mtp=False, draft_model=None)")]
+#[pyo3(signature = (card, placement, cluster=None, **options), text_signature = "(card, placement, cluster=None, *, context_tokens=8192, prompt_tokens=512, sessions=1, kv=None, kv_values=None, inventory=None, mtp=False, draft_model=None)")]
 pub(crate) fn price<'py>(
     py: Python<'py>,
     card: &Bound<'py, PyAny>,

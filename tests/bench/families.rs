@@ -221,7 +221,7 @@ impl Subject {
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let layers = 0..arch.n_layers();
         let context = args.depth + (args.rounds + 1) * args.steps;
-        let spec = ShardSpec::new(arch, layers, context, CHUNK, KvType::F16)?;
+        let spec = ShardSpec::new(arch, layers, context, CHUNK, KvType::BF16)?;
         let engine =
             skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;
         Ok(engine.load(&spec, &*checkpoint, &LoadCx::new(&CancelToken::new(), &|| ()))?)

@@ -30,7 +30,7 @@ struct Args {
     #[arg(long)]
     text: PathBuf,
     /// Types; of keys and values apart as in `q8_0/q4_0`.
-    #[arg(long, value_delimiter = ',', default_value = "f16,f32,q8_0,q4_0", value_parser = types)]
+    #[arg(long, value_delimiter = ',', default_value = "f16,bf16,f32,q8_0,q4_0", value_parser = types)]
     kv: Vec<KvTypes>,
     /// Tokens of the text.
     #[arg(long, default_value_t = 20_480)]

@@ -165,7 +165,7 @@ impl Steps {
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let layers = 0..arch.n_layers();
         let rows = args.rows.iter().copied().max().unwrap_or(1).max(Self::BEFORE);
-        let spec = ShardSpec::new(arch, layers, 1024, rows, KvType::F16)?;
+        let spec = ShardSpec::new(arch, layers, 1024, rows, KvType::BF16)?;
         let engine = skulk::engines::cpu(engine)?;
         let shard = engine.load(&spec, &*checkpoint, &LoadCx::new(&CancelToken::new(), &|| ()))?;
         let mut steps = Self { shard, reply: Reply::new(), len: Self::BEFORE };

@@ -87,7 +87,7 @@ fn assemble(
     is_planned(&placement, checkpoint)?;
     let context = context(&arch, &placement, options)?;
     let kv = kv_types(&placement, options, &engines)?;
-    placement.set_kv(kv);
+    placement.keep(kv);
     let prefill_chunk = options.prefill_chunk.min(context);
     if options.prefill_chunk == 0 {
         let message = "expected at least 1 token, found 0";
@@ -313,8 +313,7 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
 
 /// How keys and values are kept: as the options ask for, or else as was planned, or as the engines prefer.
 fn kv_types(placement: &Placement, options: &LoadOptions, engines: &[Arc<dyn Engine>]) -> Result<KvTypes> {
-    let says = placement.context_tokens().is_some() || placement.kv() != KvTypes::default();
-    let planned = if says { placement.kv() } else { preferred(placement, engines) };
+    let planned = placement.kept().unwrap_or_else(|| preferred(placement, engines));
     let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
     let asked = match (options.kv, options.kv_values) {
         (None, None) => None,
@@ -334,13 +333,15 @@ fn kv_types(placement: &Placement, options: &LoadOptions, engines: &[Arc<dyn Eng
     }
 }
 
-/// How keys and values are kept where nobody says: as all stages' engines prefer, or else as any engine can.
+/// How keys and values are kept where nobody says: as all stages' engines prefer, in no more than two bytes, or else as any
+/// engine can.
 fn preferred(placement: &Placement, engines: &[Arc<dyn Engine>]) -> KvTypes {
     let stages = placement.stages().iter().filter_map(Stage::engine);
     let engines = stages.filter_map(|id| engines.iter().find(|engine| *engine.id() == id));
     let mut types = engines.map(|engine| engine.capabilities().kv_types.first().copied());
     let first = types.next().flatten().unwrap_or_default();
-    if types.all(|kind| kind == Some(first)) { first.into() } else { KvTypes::default() }
+    let short = first.block_bytes() <= KvTypes::default().keys.block_bytes();
+    if short && types.all(|kind| kind == Some(first)) { first.into() } else { KvTypes::default() }
 }
 
 /// The engine of this process that a stage names.

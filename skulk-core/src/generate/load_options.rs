@@ -82,9 +82,10 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Prompt tokens that pass through the layers together.
     pub prefill_chunk: usize,
-    /// How keys and values are kept, in no more memory than a placement was planned with; `None`: as the
-    /// [plan](Placement::kv) says. Without a plan on the CPU in bfloat16, unless its [`Precision`](crate::Precision) is
-    /// `Exact`, elsewhere in half precision: as all stages' engines have it [first](crate::Capabilities::kv_types).
+    /// How keys and values are kept, in no more memory than a placement was planned with. `None`: as the
+    /// [plan](Placement::kv) was asked for. Where it was not, as all stages' engines have it
+    /// [first](crate::Capabilities::kv_types): the CPU has bfloat16 unless [`Precision`](crate::Precision) is `Exact`; half
+    /// precision elsewhere, and where stages' engines differ.
     pub kv: Option<KvTypes>,
     /// How values are kept, where that is otherwise than `kv` or the placement says.
     pub kv_values: Option<KvType>,

@@ -9,6 +9,7 @@ use super::session::Session;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::Generation;
+use crate::kv_type::KvTypes;
 use crate::plan::{Placement, admit_max_tokens};
 
 impl Model {
@@ -18,8 +19,14 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn replan(&self, placement: Placement) -> Result<Model> {
-        let Inner { path, options, .. } = &*self.inner;
+        let Inner { path, options, placement: own, .. } = &*self.inner;
         let mut options = options.clone();
+        // As they are kept here, where nobody says otherwise and a plan has reserved memory for that.
+        let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
+        let fits = placement.context_tokens().is_none() || bytes(own.kv()) <= bytes(placement.kv());
+        if options.kv.is_none() && placement.kept().is_none() && fits {
+            options.kv = Some(own.kv());
+        }
         (options.stages, options.engine_name, options.placement) = (1, None, Some(placement));
         options.cancel = CancelToken::new();
         #[cfg(feature = "net")]

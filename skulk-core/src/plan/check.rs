@@ -115,23 +115,23 @@ impl Placement {
         for (id, backend) in self.devices().filter(|_| by_hand) {
             let Some(tag) = backend.as_deref().filter(|tag| own_engine(tag).is_some()) else { continue };
             let node = find(id)?;
-            let devices = seats::devices(0, node, card, self.kv, Strictness::Safe);
+            let devices = seats::devices(0, node, card, self.kv(), Strictness::Safe);
             let is_it = |own: &str| own == tag || serves(own, tag);
             match devices.iter().any(|device| device.backend.as_deref().is_none_or(is_it)) {
                 true => {}
                 false if node.memory.is_none() => return Err(pending(id)),
-                false => return Err(no_device(card, id, Some(tag), self.kv)),
+                false => return Err(no_device(card, id, Some(tag), self.kv())),
             }
         }
         // Devices may reach the same memory, which then holds what all of them are to hold.
         let mut held: BTreeMap<(&NodeId, Option<usize>), (u64, u64)> = BTreeMap::new();
         for budget in &self.budgets {
             let node = find(&budget.node)?;
-            let devices = seats::devices(0, node, card, self.kv, Strictness::Safe);
+            let devices = seats::devices(0, node, card, self.kv(), Strictness::Safe);
             let device = match devices.iter().find(|device| device.backend == budget.backend) {
                 Some(device) => device,
                 None if node.memory.is_none() => return Err(pending(&budget.node)),
-                None => return Err(no_device(card, &budget.node, budget.backend.as_deref(), self.kv)),
+                None => return Err(no_device(card, &budget.node, budget.backend.as_deref(), self.kv())),
             };
             let (needed, usable) = held.entry((&budget.node, device.memory)).or_default();
             *needed = needed.saturating_add(budget.bytes.total());

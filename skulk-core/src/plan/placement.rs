@@ -38,7 +38,7 @@ pub struct Placement {
     pub(super) weights: Option<u64>,
     pub(super) context_tokens: Option<u64>,
     pub(super) sessions: Option<usize>,
-    pub(super) kv: KvTypes,
+    pub(super) kv: Option<KvTypes>,
     pub(super) context_limit: Option<u64>,
     pub(super) card: Option<Arc<ModelCard>>,
     pub(super) instance: Instance,
@@ -65,7 +65,7 @@ impl Placement {
             weights: None,
             context_tokens: None,
             sessions: None,
-            kv: KvTypes::default(),
+            kv: None,
             context_limit: None,
             card: None,
             instance: Instance::Direct { coordinator: NodeId::new(NodeId::LOCAL) },
@@ -206,16 +206,21 @@ impl Placement {
         self.budgets.iter().find_map(|budget| budget.drafter.as_ref())
     }
 
-    /// How keys and values are kept unless options of loading say otherwise; a plan reserves memory for these types, and a
-    /// loaded model's placement has those it was loaded with. Half precision that nobody planned leaves it to the
-    /// [engines](crate::LoadOptions::kv).
+    /// How keys and values are kept unless options of loading say otherwise: as a plan was asked, and a loaded model keeps them.
+    /// Where nobody asked, half precision, as long as they are: engines then keep them in what they
+    /// [prefer](crate::LoadOptions::kv) of these bytes.
     pub fn kv(&self) -> KvTypes {
+        self.kv.unwrap_or_default()
+    }
+
+    /// The same where somebody asked.
+    pub(crate) fn kept(&self) -> Option<KvTypes> {
         self.kv
     }
 
     /// Says how they are kept.
-    pub(crate) fn set_kv(&mut self, kv: KvTypes) {
-        self.kv = kv;
+    pub(crate) fn keep(&mut self, kv: KvTypes) {
+        self.kv = Some(kv);
     }
 
     /// Tokens that the context is limited to; `None`: nothing is known that limits it.

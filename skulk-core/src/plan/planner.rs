@@ -167,8 +167,8 @@ fn validate(card: &ModelCard, cluster: &Cluster, request: &Request) -> Result<()
             links_are_sound(cluster, &ANY_RATE, &ANY_TIME)?;
         }
     }
-    if request.transport != Transport::Direct && request.kv != KvTypes::default() {
-        let message = format!("expected keys and values in f16, as MLX keeps them, found {}", request.kv);
+    if request.transport != Transport::Direct && request.kept() != KvTypes::default() {
+        let message = format!("expected keys and values in f16, as MLX keeps them, found {}", request.kept());
         return Err(Error::argument("kv", message)
             .with_hint("leave the option out, or plan for the transport direct"));
     }

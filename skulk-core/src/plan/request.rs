@@ -69,8 +69,9 @@ pub struct Request {
     pub prompt_tokens: u64,
     /// Sessions that generate at once, each of which has its keys and values. Only for [`Transport::Direct`].
     pub sessions: usize,
-    /// How keys and values are kept. MLX keeps them in F16.
-    pub kv: KvTypes,
+    /// How keys and values are kept, which MLX does in F16. `None`: in two bytes an element, of what the engines
+    /// [prefer](crate::LoadOptions::kv).
+    pub kv: Option<KvTypes>,
     /// How careful it is with memory.
     pub strictness: Strictness,
     /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they are
@@ -109,7 +110,7 @@ impl Default for Request {
             context_tokens: 8192,
             prompt_tokens: 512,
             sessions: 1,
-            kv: KvTypes::default(),
+            kv: None,
             strictness: Strictness::default(),
             from_disk: false,
             replicas: 0,
@@ -124,6 +125,11 @@ impl Default for Request {
 }
 
 impl Request {
+    /// How keys and values are kept, or would be as short.
+    pub(super) fn kept(&self) -> KvTypes {
+        self.kv.unwrap_or_default()
+    }
+
     /// Uses this node in any case.
     #[must_use]
     pub fn require(mut self, node: impl Into<NodeId>) -> Self {
@@ -155,7 +161,7 @@ setters!(Request {
     /// Has so many sessions at once.
     sessions: usize;
     /// Keeps keys and values like this.
-    kv: impl Into<KvTypes> => kv.into();
+    kv: impl Into<KvTypes> => Some(kv.into());
     /// Is as careful with memory as this.
     strictness: Strictness;
     /// Leaves on disk what fits in no memory, or refuses it.

@@ -9,8 +9,8 @@ use skulk::engine::{FfnJob, FfnLine, FfnService, LoadCx, StepCx};
 use skulk::engines::CpuFfn;
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::{
-    CancelToken, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LayerIdx, Model, Placement,
-    Result, Retry, Sampling, open_checkpoint,
+    CancelToken, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, KvType, LayerIdx, Model,
+    Placement, Result, Retry, Sampling, open_checkpoint,
 };
 
 use crate::generate::common::{OPENING, fresh, greedy, one_thread, path};
@@ -132,6 +132,17 @@ fn what_a_lost_machine_cut_off_goes_on_with_the_same_text() {
                 assert_eq!(session.resume().err().unwrap().kind(), ErrorKind::InvalidArgument);
             }
         }
+    }
+}
+
+/// Keys and values are kept as before, however the new placement came about.
+#[test]
+fn what_is_placed_otherwise_keeps_the_type_of_keys_and_values() {
+    for kv in [KvType::F16, KvType::BF16, KvType::Q8_0] {
+        let placement = Model::open(path("llama"), &one_thread().kv(kv)).unwrap().placement().clone();
+        let model = Model::open(path("llama"), &one_thread().placement(placement)).unwrap();
+        let again = model.replan(here(&model)).unwrap();
+        assert_eq!(again.placement().kv(), kv.into());
     }
 }
 

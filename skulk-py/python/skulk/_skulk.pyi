@@ -152,9 +152,10 @@ class Placement:
     and else asks for a `draft_model` that takes no more. None: nothing, or nobody planned it."""
     context_limit: Final[int | None]
     """Tokens that the context is limited to; None: nothing is known that limits it."""
-    kv: Final[Literal["f16", "f32", "q8_0", "q4_0"]]
-    """How keys are kept."""
-    kv_values: Final[Literal["f16", "f32", "q8_0", "q4_0"]]
+    kv: Final[Literal["f16", "bf16", "f32", "q8_0", "q4_0"]]
+    """How keys are kept: as a plan was asked for. Where it was not, "f16" stands for two bytes an element, of what engines
+    prefer."""
+    kv_values: Final[Literal["f16", "bf16", "f32", "q8_0", "q4_0"]]
     """How values are kept."""
     card: Final[ModelCard | None]
     """The model's card; placements made by hand have none."""

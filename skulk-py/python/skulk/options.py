@@ -72,9 +72,9 @@ class LoadOptions(TypedDict, total=False):
     - ``context``: Tokens that a session can hold: by default what a placement was planned for, else 4096 (of
       LongRoPE models at most the original context), and never more than the model has.
     - ``prefill_chunk``: Prompt tokens that pass through the layers together; 256 by default.
-    - ``kv``: How keys and values are kept: by default as a placement was planned with, without a plan in ``bf16``
-      on the CPU, or else in ``f16``, as with ``precision`` ``exact``; and never in more memory than was planned
-      with.
+    - ``kv``: How keys and values are kept, never in more memory than a placement was planned with. By default as
+      the plan was asked for. Where it was not: in ``f16``, but in ``bf16`` where all stages are on the CPU and
+      ``precision`` is not ``exact``.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``sessions``: Sessions that generate at the same time, in steps together: by default as many as a placement
       was planned for, else 16, and never more than that was planned for. Others wait for their turn; those whose
@@ -408,7 +408,9 @@ class PlanOptions(TypedDict, total=False):
     - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default.
     - ``sessions``: Sessions that generate at once, each of which has its keys and values; 1 by default. Only for
       ``direct``.
-    - ``kv``: How keys and values are kept; ``f16`` by default, which is what MLX has.
+    - ``kv``: How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the
+      CPU in ``bf16``, where ``precision`` is ``exact``, or stages are on other engines, in ``f16``, which is what
+      MLX has.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
       ``force`` refuses nothing for its sake, and says what is over.
@@ -455,7 +457,7 @@ class PriceOptions(TypedDict, total=False):
       default, and no more than the model was trained for and its card allows.
     - ``prompt_tokens``: Tokens of the prompt that is priced; 512 by default.
     - ``sessions``: Sessions that generate at once; 1 by default.
-    - ``kv``: How keys and values are kept; ``f16`` by default.
+    - ``kv``: How keys and values are kept; by default in two bytes an element.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``inventory``: What each part of the model weighs; by default a checkpoint's tensors are counted, and a
       card's size is divided.

@@ -2834,8 +2834,9 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     public var context: Int?
     /// Prompt tokens that pass through the layers together; 256 by default.
     public var prefillChunk: Int?
-    /// How keys and values are kept: by default as a placement was planned with, without a plan in `bf16` on the CPU,
-    /// or else in `f16`, as with `precision` `exact`; and never in more memory than was planned with.
+    /// How keys and values are kept, never in more memory than a placement was planned with. By default as the plan was
+    /// asked for. Where it was not: in `f16`, but in `bf16` where all stages are on the CPU and `precision` is not
+    /// `exact`.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
@@ -3420,7 +3421,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var promptTokens: Int?
     /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
     public var sessions: Int?
-    /// How keys and values are kept; `f16` by default, which is what MLX has.
+    /// How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in
+    /// `bf16`, where `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
@@ -3502,7 +3504,7 @@ public struct PriceOptions: Codable, Sendable, Hashable {
     public var promptTokens: Int?
     /// Sessions that generate at once; 1 by default.
     public var sessions: Int?
-    /// How keys and values are kept; `f16` by default.
+    /// How keys and values are kept; by default in two bytes an element.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
@@ -4202,8 +4204,8 @@ public enum WireType: String, Codable, Sendable, Hashable, CaseIterable {
 public enum KvType: String, Codable, Sendable, Hashable, CaseIterable {
     /// Half precision: 2 bytes an element.
     case f16
-    /// bfloat16: 2 bytes an element, of the range of single precision. Queries and weights are rounded to it where they
-    /// meet keys and values in it, which processors with instructions for such products multiply in half the time.
+    /// bfloat16: 2 bytes an element. The CPU also rounds queries, and the weights of positions, to it, as processors
+    /// with instructions for it multiply such pairs in half the time; what is smaller than 2^-56 is zero there.
     case bf16
     /// Single precision: 4 bytes an element.
     case f32

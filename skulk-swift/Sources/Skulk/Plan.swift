@@ -133,7 +133,7 @@ public final class Placement: Sendable {
     public var drafter: Drafter? { facts.drafter }
     /// Tokens that the context is limited to; `nil`: nothing is known that limits it.
     public var contextLimit: Int? { facts.contextLimit }
-    /// How keys are kept.
+    /// How keys are kept: as a plan was asked for. Where it was not, `f16` stands for two bytes an element, of what engines prefer.
     public var kv: KvType { facts.kv }
     /// How values are kept.
     public var kvValues: KvType { facts.kvValues }

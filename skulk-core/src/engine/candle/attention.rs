@@ -33,6 +33,20 @@ pub(super) struct Stored<'a> {
     numbers: &'a [u32],
 }
 
+/// `Ok` where the device keeps and reads bfloat16, as older ones do not.
+pub(super) fn check_bfloat16(device: &Device) -> Result<()> {
+    let tried = || {
+        let store = Tensor::zeros((1, 2, 2), DType::BF16, device)?;
+        let kept = Tensor::ones((1, 1, 2), DType::F32, device)?.to_dtype(DType::BF16)?;
+        store.slice_set(&kept, 1, 1)?;
+        store.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()
+    };
+    tried().map(drop).map_err(|error| {
+        let message = "expected a device that has bfloat16, for keys and values in bf16";
+        Error::argument("kv", message).with_hint("keep them in f16").with_source(error)
+    })
+}
+
 impl Pages {
     pub(super) fn new(spec: &PageSpec) -> Result<Self> {
         spec.checked_bytes()?;

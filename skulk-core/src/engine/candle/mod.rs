@@ -92,6 +92,9 @@ impl Backend for Tensors {
     }
 
     fn pages(&self, spec: &PageSpec) -> Result<Pages> {
+        if [spec.kv.keys, spec.kv.values].contains(&KvType::BF16) {
+            attention::check_bfloat16(&self.device)?;
+        }
         Pages::new(spec)
     }
 

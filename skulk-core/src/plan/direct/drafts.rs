@@ -19,7 +19,7 @@ impl Drafts {
             None if request.mtp => model.mtp_head()?,
             None => return None,
         };
-        Some(Self { inventory: inventory.keeping(request.kv) })
+        Some(Self { inventory: inventory.keeping(request.kept()) })
     }
 
     /// Tokens of its context, where the model's has so many: as in loading no more than it was trained for.

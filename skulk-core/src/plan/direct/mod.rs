@@ -104,7 +104,9 @@ fn with_devices_of(problem: &mut Problem<'_>, cluster: &Cluster, placement: &Pla
         }
         let node = cluster.nodes.iter().find(|node| node.id == *id);
         let (card, Request { kv, strictness, .. }) = (problem.card, problem.request);
-        let all = node.map(|node| seats::devices(at, node, card, *kv, *strictness)).unwrap_or_default();
+        let all = node
+            .map(|node| seats::devices(at, node, card, kv.unwrap_or_default(), *strictness))
+            .unwrap_or_default();
         problem.seats.extend(all.into_iter().find(|seat| seat.backend == *backend));
     }
 }
@@ -127,7 +129,7 @@ fn seat_of(problem: &Problem<'_>, cluster: &Cluster, id: &NodeId, backend: Optio
         ([], Some(tag)) if !may_run(tag, &problem.card.placement.compatible_backends) => {
             Err(not_listed(problem.card, id, tag))
         }
-        ([], _) => Err(no_device(problem.card, id, backend, problem.request.kv)),
+        ([], _) => Err(no_device(problem.card, id, backend, problem.request.kept())),
         (several, _) => {
             let tags: Vec<&str> = several.iter().filter_map(|&at| tag(at)).collect();
             let message = format!(

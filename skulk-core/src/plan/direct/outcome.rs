@@ -385,7 +385,7 @@ fn eligible_with(problem: &Problem<'_>, cluster: &Cluster) -> &'static str {
         let is_candles = tags().any(|tag| is_candles(tag) && !may_run(tag, listed));
         return if is_candles { CANDLE_RUNS_NOT } else { LISTED };
     }
-    match fitting.any(|tag| keeps(tag, problem.request.kv)) {
+    match fitting.any(|tag| keeps(tag, problem.request.kept())) {
         true => "give a node with a backend that the card lists the role full",
         false => "ask for keys and values in f16, or use nodes with backends that keep them so",
     }

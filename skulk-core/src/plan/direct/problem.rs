@@ -197,7 +197,7 @@ impl<'a> Problem<'a> {
         let seats_of =
             |at: usize, kv: KvTypes| seats::of_node(at, nodes[at], card, kv, request.strictness, &wanted);
         let all: BTreeMap<usize, Vec<Seat>> =
-            (0..nodes.len()).map(|at| (at, seats_of(at, request.kv))).collect();
+            (0..nodes.len()).map(|at| (at, seats_of(at, request.kept()))).collect();
         apply(rules, Rule::Eligible, &|at| {
             let node = nodes[at];
             if node.role == Role::Management {
@@ -219,7 +219,11 @@ impl<'a> Problem<'a> {
                 } else {
                     let on_card = |tag: &&String| compatible.iter().any(|card| serves(tag, card));
                     let tags = tags.iter().filter(on_card).cloned().collect();
-                    format!("none of its backends ({}) keeps keys and values in {}", list(&tags), request.kv)
+                    format!(
+                        "none of its backends ({}) keeps keys and values in {}",
+                        list(&tags),
+                        request.kept()
+                    )
                 }
             })
         });
@@ -246,9 +250,9 @@ impl<'a> Problem<'a> {
             None => Cow::Owned(Inventory::from_card(card)),
         };
         let drafts = Drafts::of(request, &inventory);
-        let inventory = match request.kv == KvTypes::default() {
+        let inventory = match request.kept() == KvTypes::default() {
             true => inventory,
-            false => Cow::Owned(inventory.into_owned().keeping(request.kv)),
+            false => Cow::Owned(inventory.into_owned().keeping(request.kept())),
         };
         let row = inventory.row_of(card);
         let fixed = match &request.fixed {

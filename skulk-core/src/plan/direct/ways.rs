@@ -62,7 +62,7 @@ impl Refused<'_> {
     fn with_quantised_kv(&self) -> Option<String> {
         let request = self.problem.request;
         let quantised = || request.clone().kv(KvType::Q8_0);
-        (!request.kv.are_quantised() && self.fits(&quantised()))
+        (!request.kept().are_quantised() && self.fits(&quantised()))
             .then(|| format!("keys and values in {}", KvType::Q8_0))
     }
 

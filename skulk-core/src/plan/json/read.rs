@@ -142,7 +142,9 @@ fn direct(read: Direct, within: &Within) -> Result<Placement> {
     placement.budgets = read.budgets.into_iter().map(Budget::from).collect();
     placement.ffn_budget = read.ffn_budget.filter(|most| *most > 0);
     placement.weights = read.weights.filter(|weights| *weights > 0);
-    placement.kv = KvTypes { keys: read.keys.0, values: read.values.0 };
+    // One of them alone leaves the other one in half precision.
+    placement.kv = (read.keys.is_some() || read.values.is_some())
+        .then(|| KvTypes { keys: read.keys.unwrap_or_default(), values: read.values.unwrap_or_default() });
     placement.context_tokens = read.context_tokens.filter(|tokens| *tokens > 0);
     placement.sessions = read.sessions.filter(|sessions| *sessions > 0);
     let instance = Instance::Direct { coordinator: read.coordinator };

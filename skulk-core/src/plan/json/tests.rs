@@ -95,7 +95,7 @@ fn samples() -> Vec<Placement> {
     direct.sessions = Some(3);
     direct.ffn_budget = Some(1 << 40);
     direct.weights = Some(3);
-    direct.kv = KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 };
+    direct.kv = Some(KvTypes { keys: KvType::Q8_0, values: KvType::Q4_0 });
     direct.experts.push(ExpertShard {
         node: NodeId::new("memory"),
         backend: Some("skulk-cpu".to_owned()),
@@ -129,7 +129,7 @@ prop_compose! {
         world in 1usize..9,
         backends in proptest::collection::vec(proptest::option::of(names()), 1..4),
         renamed in proptest::collection::btree_map(0usize..9, names(), 0..4),
-        (keys, values) in (select(KvType::ALL), select(KvType::ALL)),
+        kv in proptest::option::of((select(KvType::ALL), select(KvType::ALL))),
         card_context in proptest::option::of(-1i64..9000),
         limit in proptest::option::of(any::<u64>()),
         experts in proptest::collection::vec((names(), 0usize..4, 0usize..60_000, any::<bool>()), 0..5),
@@ -138,7 +138,7 @@ prop_compose! {
     ) -> Placement {
         let mut placement = placement(shards, transport, world, &backends);
         if transport == 0 {
-            placement.kv = KvTypes { keys, values };
+            placement.kv = kv.map(|(keys, values)| KvTypes { keys, values });
         }
         let mut taken: std::collections::BTreeSet<String> =
             placement.stages.iter().map(|stage| stage.node.to_string()).collect();

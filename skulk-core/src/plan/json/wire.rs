@@ -59,10 +59,10 @@ wire! {
         context_tokens: Option<u64>, max ALL;
         #[serde(skip_serializing_if = "Option::is_none")]
         sessions: Option<usize>, max LARGEST;
-        #[serde(skip_serializing_if = "Kept::is_default")]
-        keys: Kept;
-        #[serde(skip_serializing_if = "Kept::is_default")]
-        values: Kept;
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keys: Option<KvType>;
+        #[serde(skip_serializing_if = "Option::is_none")]
+        values: Option<KvType>;
         context_token_limit: Option<u64>, max ALL;
         budgets: Vec<BudgetOf>;
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -242,24 +242,9 @@ impl<T: Leaf> Leaf for Given<T> {
     }
 }
 
-/// How keys or values are kept; where it is left out, in half precision.
-#[derive(Serialize)]
-#[serde(transparent)]
-pub(super) struct Kept(pub(super) KvType);
-
-impl Kept {
-    fn is_default(&self) -> bool {
-        self.0 == KvType::default()
-    }
-}
-
-impl Leaf for Kept {
+impl Leaf for KvType {
     fn read<'a>(tree: &'a Tree, _: Bounds, reader: &mut Reader<'a>) -> Option<Self> {
-        reader.name(tree, KvType::ALL, KvType::as_str).map(Self)
-    }
-
-    fn absent() -> Option<Self> {
-        Some(Self(KvType::default()))
+        reader.name(tree, KvType::ALL, KvType::as_str)
     }
 }
 

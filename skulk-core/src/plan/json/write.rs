@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::wire::{
-    Assignments, BudgetOf, Card, CfgRank, Direct, Experts, Given, Jaccl, Kept, PlacedShard, Rank, Ring,
-    Shard, ShardFields,
+    Assignments, BudgetOf, Card, CfgRank, Direct, Experts, Given, Jaccl, PlacedShard, Rank, Ring, Shard,
+    ShardFields,
 };
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
@@ -41,8 +41,8 @@ pub(super) fn instance(placement: &Placement) -> String {
                 experts: placement.experts().iter().map(Experts::from).collect(),
                 context_tokens: placement.context_tokens(),
                 sessions: placement.sessions(),
-                keys: Kept(placement.kv().keys),
-                values: Kept(placement.kv().values),
+                keys: placement.kept().map(|kv| kv.keys),
+                values: placement.kept().map(|kv| kv.values),
                 context_token_limit,
                 budgets: placement.budgets().iter().map(BudgetOf::from).collect(),
                 ffn_budget: placement.ffn_budget(),

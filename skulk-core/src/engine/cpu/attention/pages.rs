@@ -53,11 +53,16 @@ impl Place {
         let (keys, kind) = (spec.kv.keys, if values { spec.kv.values } else { spec.kv.keys });
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
-        let scales = elements + kind.element_bytes(spec.head_dim, PAGE);
+        // Saved sessions have scales right behind the elements, also where these are no whole words.
+        let of_elements = match kind {
+            KvType::BF16 => kind.element_bytes(spec.head_dim, PAGE),
+            _ => spec.head_dim * PAGE * kind.bits() / 8,
+        };
+        let scales = elements + of_elements;
         Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
     }
 
-    /// Where the elements from `first` on lie of a slot, and how many elements apart; in pairs those are that come first.
+    /// Where the elements from `first` on lie of a slot, and how many elements apart; of keys in pairs, how far pairs are apart.
     fn at(&self, first: usize, slot: usize) -> (usize, usize) {
         if self.kind == KvType::BF16 {
             let (size, group) = (size_of::<u16>(), first / WIDTH * WIDTH);

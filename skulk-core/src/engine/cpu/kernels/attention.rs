@@ -9,8 +9,8 @@
 //! not in its chains.
 //!
 //! Keys and values in bfloat16 lie in pairs, of neighbouring elements or positions, and so do queries and weights, which are
-//! rounded to it: a step takes a pair. Of a position that is in a pair with one that a row does not see, the other one's
-//! values are taken for zeros, as its weight is.
+//! rounded to it: a step takes a pair. Where a row sees only one position of a pair, the other one's value and weight are
+//! taken for zeros.
 //!
 //! Quantised keys and values enter as the integers that they are. Scores have a chain for each block of elements, which is
 //! then multiplied by the position's scale and added; weights of values are multiplied by the scales of their positions.
@@ -321,8 +321,8 @@ pub(super) unsafe fn turn<S: Simd>(panel: &[f32], rows: usize, to: &mut [f32]) {
     }
 }
 
-/// Turns the products of the positions that a row sees, of which there are some, into weights; in `PAIRS`, which begin where
-/// the products did, the sum is of what they are rounded to.
+/// Turns the products of the positions that a row sees, of which there are some, into weights. `PAIRS`: rounded and in pairs, from
+/// the beginning of the partition's memory on; the sum is of what they are rounded to.
 ///
 /// # Safety
 /// The machine has `S`'s instructions.
@@ -366,7 +366,7 @@ pub(super) unsafe fn softmax<S: Simd, const PAIRS: bool>(
         let mut x = S::load(scores.add(at));
         if PAIRS {
             let rounded = round_pair::<S>(S::iload(scores.add(at).cast()));
-            // Not behind what is read next.
+            // Never overwrites what is read later.
             store_pairs::<S>(rounded, scores.add(at / 2 * places::<S>()));
             x = S::as_f32(rounded);
         }

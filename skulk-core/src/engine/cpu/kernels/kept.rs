@@ -83,7 +83,7 @@ impl Column for Pairs {
     }
 }
 
-/// Rounds a head to pairs, as products take them; a last number alone is in one with a zero.
+/// Rounds a head to pairs, as products take them. The last number of an odd head has a zero for the other one.
 ///
 /// # Safety
 /// There is room for all pairs' places, and the machine has `S`'s instructions.

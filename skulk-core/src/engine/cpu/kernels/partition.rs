@@ -32,9 +32,10 @@ pub(crate) struct Partition<'a> {
     pub(crate) value_dim: usize,
     /// Values are the first elements of keys.
     pub(crate) latent: bool,
-    /// Of each page, `[head dim][position]`.
+    /// Of each page, `[head dim][position]`, or as `attention/pages.rs` has it.
     pub(crate) keys: [Stored<'a>; PAGES],
-    /// Of each page, `[head dim / WIDTH][position][WIDTH]`, the last group narrower where need be; of latent vectors the keys.
+    /// Of each page, `[head dim / WIDTH][position][WIDTH]`, the last group narrower where need be, or likewise; of latent vectors
+    /// the keys.
     pub(crate) values: [Stored<'a>; PAGES],
     /// Position of the first row.
     pub(crate) start: usize,
@@ -333,7 +334,7 @@ impl Kernels {
             // SAFETY: the caller's promise; so below.
             return unsafe { self.add_rows(scratch, pairs, positions, place, column, values) };
         }
-        // Whole pairs; before and behind them one of a pair whose other one is not seen.
+        // Positions whose neighbours are seen, too; before and behind them perhaps one whose neighbour is not.
         let mut at = positions.start;
         while at < positions.end {
             let alone = at % 2 == 1 || at + 1 == positions.end;

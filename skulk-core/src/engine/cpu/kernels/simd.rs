@@ -335,8 +335,8 @@ pub(super) trait Simd: Copy + 'static {
         unsafe { two_steps::<Self>(sum, weights, x) }
     }
     /// Adds to each lane the products of two pairs of bfloat16 numbers: of those in the upper bits, then of the others, each
-    /// with one fused multiply-add. No product or sum is below 2^-126, but for zeros. Where pairs are
-    /// [`WIDENED`](Self::WIDENED) nobody calls it.
+    /// with one fused multiply-add. The caller sees to it that no product or sum is below 2^-126, but for zeros, and calls it
+    /// only where pairs are not [`WIDENED`](Self::WIDENED).
     #[inline(always)]
     unsafe fn dot_pairs(sum: Self::F, a: Self::I, b: Self::I) -> Self::F {
         let upper = Self::isplat(0xffff_0000_u32 as i32);

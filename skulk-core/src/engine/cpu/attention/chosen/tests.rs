@@ -135,10 +135,12 @@ fn bits_depend_on_positions_alone() {
             assert!(found == (expected.clone(), chosen.clone()), "{kv}, {threads} threads, {chunks:?}");
         }
     }
-    let case = Case::new(KvType::Q8_0);
-    let expected = case.run(Kernels::detect(), 1, &[300, 12, 1, 307]);
-    for kernels in Kernels::all() {
-        assert!(case.run(kernels, 2, &whole()) == expected, "{}", kernels.name);
+    for kv in [KvType::Q8_0, KvType::BF16] {
+        let case = Case::new(kv);
+        let expected = case.run(Kernels::detect(), 1, &[300, 12, 1, 307]);
+        for kernels in Kernels::all() {
+            assert!(case.run(kernels, 2, &whole()) == expected, "{kv}, {}", kernels.name);
+        }
     }
 }
 
