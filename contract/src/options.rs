@@ -361,8 +361,8 @@ options! {
         prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
         sessions: usize => plan.request.sessions = sessions,
-        /// How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in `bf16`, where
-        /// `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
+        /// How keys and values are kept, and loading keeps them so; MLX has `f16` alone. By default in two bytes an element, of
+        /// which loading chooses the type.
         kv: KvType => plan.request.kv = Some(kv.into()),
         /// How values are kept, where that is otherwise than keys.
         kv_values: KvType => plan.request.kv.get_or_insert_default().values = kv_values,

@@ -1947,8 +1947,8 @@ export interface PlanOptions {
   /** Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`. */
   sessions?: number | null;
   /**
-   * How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in `bf16`,
-   * where `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
+   * How keys and values are kept, and loading keeps them so; MLX has `f16` alone. By default in two bytes an element,
+   * of which loading chooses the type.
    */
   kv?: "f16" | "bf16" | "f32" | "q8_0" | "q4_0" | null;
   /** How values are kept, where that is otherwise than keys. */

@@ -408,9 +408,8 @@ class PlanOptions(TypedDict, total=False):
     - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default.
     - ``sessions``: Sessions that generate at once, each of which has its keys and values; 1 by default. Only for
       ``direct``.
-    - ``kv``: How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the
-      CPU in ``bf16``, where ``precision`` is ``exact``, or stages are on other engines, in ``f16``, which is what
-      MLX has.
+    - ``kv``: How keys and values are kept, and loading keeps them so; MLX has ``f16`` alone. By default in two
+      bytes an element, of which loading chooses the type.
     - ``kv_values``: How values are kept, where that is otherwise than keys.
     - ``strictness``: How careful it is with memory: ``safe`` (the default); ``relaxed``, without margins;
       ``force`` refuses nothing for its sake, and says what is over.

@@ -3421,8 +3421,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     public var promptTokens: Int?
     /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
     public var sessions: Int?
-    /// How keys and values are kept, and loading keeps them so. By default in two bytes an element: on the CPU in
-    /// `bf16`, where `precision` is `exact`, or stages are on other engines, in `f16`, which is what MLX has.
+    /// How keys and values are kept, and loading keeps them so; MLX has `f16` alone. By default in two bytes an
+    /// element, of which loading chooses the type.
     public var kv: KvType?
     /// How values are kept, where that is otherwise than keys.
     public var kvValues: KvType?
