@@ -91,6 +91,11 @@ pub struct KvTypes {
 }
 
 impl KvTypes {
+    /// Bytes of 32 elements of keys and of values, together.
+    pub(crate) fn block_bytes(self) -> usize {
+        self.keys.block_bytes() + self.values.block_bytes()
+    }
+
     /// Keys or values are quantised.
     pub(crate) fn are_quantised(self) -> bool {
         self.keys.is_quantised() || self.values.is_quantised()

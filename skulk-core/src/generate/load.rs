@@ -314,7 +314,6 @@ fn context(arch: &ArchSpec, placement: &Placement, options: &LoadOptions) -> Res
 /// How keys and values are kept: as the options ask for, or else as was planned, or as the engines prefer.
 fn kv_types(placement: &Placement, options: &LoadOptions, engines: &[Arc<dyn Engine>]) -> Result<KvTypes> {
     let planned = placement.kept().unwrap_or_else(|| preferred(placement, engines));
-    let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
     let asked = match (options.kv, options.kv_values) {
         (None, None) => None,
         (kv, values) => {
@@ -323,7 +322,9 @@ fn kv_types(placement: &Placement, options: &LoadOptions, engines: &[Arc<dyn Eng
         }
     };
     match asked {
-        Some(asked) if placement.context_tokens().is_some() && bytes(asked) > bytes(planned) => {
+        Some(asked)
+            if placement.context_tokens().is_some() && asked.block_bytes() > planned.block_bytes() =>
+        {
             let message = format!(
                 "expected keys and values that take no more than {planned}, which the placement was planned with, found {asked}"
             );

@@ -9,7 +9,6 @@ use super::session::Session;
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::Generation;
-use crate::kv_type::KvTypes;
 use crate::plan::{Placement, admit_max_tokens};
 
 impl Model {
@@ -22,8 +21,8 @@ impl Model {
         let Inner { path, options, placement: own, .. } = &*self.inner;
         let mut options = options.clone();
         // As they are kept here, where nobody says otherwise and a plan has reserved memory for that.
-        let bytes = |kv: KvTypes| kv.keys.block_bytes() + kv.values.block_bytes();
-        let fits = placement.context_tokens().is_none() || bytes(own.kv()) <= bytes(placement.kv());
+        let fits =
+            placement.context_tokens().is_none() || own.kv().block_bytes() <= placement.kv().block_bytes();
         if options.kv.is_none() && placement.kept().is_none() && fits {
             options.kv = Some(own.kv());
         }
