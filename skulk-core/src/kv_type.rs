@@ -45,6 +45,11 @@ impl KvType {
         }
     }
 
+    /// Elements of a key, and values of neighbouring positions, that lie side by side where the CPU multiplies so many at once.
+    pub(crate) const fn side_by_side(self) -> usize {
+        if matches!(self, KvType::BF16) { 2 } else { 1 }
+    }
+
     /// Blocks share scales; what they are of is rotated.
     pub const fn is_quantised(self) -> bool {
         matches!(self, KvType::Q8_0 | KvType::Q4_0)
@@ -57,7 +62,7 @@ impl KvType {
 
     /// Bytes of a head's keys, or values, at so many positions, without their scales.
     pub(crate) const fn element_bytes(self, head_dim: usize, positions: usize) -> usize {
-        let unit = if self.is_quantised() || matches!(self, KvType::BF16) { WORD } else { 8 };
+        let unit = if self.is_quantised() || self.side_by_side() > 1 { WORD } else { 8 };
         let each = head_dim.saturating_mul(self.bits()).div_ceil(unit).saturating_mul(unit / 8);
         each.saturating_mul(positions)
     }

@@ -54,33 +54,20 @@ impl Place {
         let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
         let elements = before + head * kind.bytes(spec.head_dim, PAGE);
         // Saved sessions have scales right behind the elements, also where these are no whole words.
-        let of_elements = match kind {
-            KvType::BF16 => kind.element_bytes(spec.head_dim, PAGE),
-            _ => spec.head_dim * PAGE * kind.bits() / 8,
-        };
-        let scales = elements + of_elements;
+        let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
         Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
     }
 
-    /// Where the elements from `first` on lie of a slot, and how many elements apart; of keys in pairs, how far pairs are apart.
+    /// Where the element `first` of a slot lies, and how many elements behind it the next one that is not side by side with it.
     fn at(&self, first: usize, slot: usize) -> (usize, usize) {
-        if self.kind == KvType::BF16 {
-            let (size, group) = (size_of::<u16>(), first / WIDTH * WIDTH);
-            let (at, stride) = if self.values {
-                let width = WIDTH.min(self.head_dim - group);
-                (group * PAGE + slot / 2 * 2 * width + 2 * (first - group) + slot % 2, 2)
-            } else {
-                (first * PAGE + 2 * slot, 2 * PAGE)
-            };
-            return (self.elements + at * size, stride);
-        }
         let (slot, slots) = if self.kind == KvType::Q4_0 { (slot % HALF, HALF) } else { (slot, PAGE) };
         let (size, group) = (self.kind.bits().div_ceil(8), first / WIDTH * WIDTH);
+        let n = self.kind.side_by_side();
         let (at, stride) = if self.values {
             let width = WIDTH.min(self.head_dim - group);
-            (group * slots + slot * width + first - group, 1)
+            (group * slots + slot / n * n * width + n * (first - group) + slot % n, n)
         } else {
-            (first * slots + slot, slots)
+            (first / n * n * slots + n * slot + first % n, n * slots)
         };
         (self.elements + at * size, stride)
     }
@@ -106,7 +93,7 @@ pub(super) fn parts(spec: &PageSpec) -> [usize; 3] {
 
 /// Queries are rotated as keys are, or rounded to pairs.
 pub(super) fn are_prepared(spec: &PageSpec) -> bool {
-    spec.kv.keys.is_quantised() || spec.kv.keys == KvType::BF16
+    spec.kv.keys.is_quantised() || spec.kv.keys.side_by_side() > 1
 }
 
 /// Slots whose elements are lower halves of bytes.
@@ -195,7 +182,7 @@ impl Pages {
     ) {
         for head in heads {
             let first = to.len();
-            if self.spec.kv.keys == KvType::BF16 {
+            if self.spec.kv.keys.side_by_side() > 1 {
                 to.resize(first + kernels.places(head.len()), 0.0);
                 kernels.pair_up(head, &mut to[first..]);
                 continue;
@@ -220,19 +207,15 @@ impl Pages {
         let (page, place) = (self.page(page), Place::of(&self.spec, 0, false));
         let byte = |at: usize| page.get(at).copied().unwrap_or_default();
         let two = |at: usize| half::f16::from_le_bytes([byte(at), byte(at + 1)]).to_f32();
-        let (first, apart) = place.at(0, slot);
         let mut scale = 0.0;
         for (element, to) in to.chunks_mut(stride).take(n).enumerate() {
             if place.kind.is_quantised() && element % BLOCK == 0 {
                 scale = two(place.scales + 2 * (element / BLOCK * PAGE + slot));
             }
-            let at = first + element * apart * place.kind.bits().div_ceil(8);
+            let (at, _) = place.at(element, slot);
             let x = match place.kind {
                 KvType::F16 => two(at),
-                KvType::BF16 => {
-                    let at = place.at(element / 2 * 2, slot).0 + element % 2 * size_of::<u16>();
-                    half::bf16::from_le_bytes([byte(at), byte(at + 1)]).to_f32()
-                }
+                KvType::BF16 => half::bf16::from_le_bytes([byte(at), byte(at + 1)]).to_f32(),
                 KvType::F32 => f32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]),
                 KvType::Q8_0 => scale * f32::from(byte(at) as i8),
                 KvType::Q4_0 if slot < HALF => scale * f32::from((byte(at) << 4) as i8 >> 4),
@@ -304,9 +287,11 @@ impl Pages {
         let page = self.page(page);
         let part = |values| {
             let Place { kind, elements, scales, .. } = Place::of(&self.spec, head, values);
-            let end = scales + 2 * PAGE * kind.scales(self.spec.head_dim);
-            let bytes = page.get(elements..scales + BYTES_BEHIND).unwrap_or_default();
-            Stored { bytes, scales: page.get(scales..end).unwrap_or_default(), kind }
+            let n = self.spec.head_dim;
+            let end = elements + kind.element_bytes(n, PAGE) + BYTES_BEHIND;
+            let (bytes, scales) =
+                (page.get(elements..end), page.get(scales..scales + 2 * PAGE * kind.scales(n)));
+            Stored { bytes: bytes.unwrap_or_default(), scales: scales.unwrap_or_default(), kind }
         };
         (part(false), part(self.spec.latent.is_none()))
     }
@@ -330,11 +315,10 @@ impl Page {
             let mut halves = [0u16; WIDTH];
             if place.kind == KvType::F16 {
                 kernels.halve(x, &mut halves);
-                spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
-                continue;
+            } else {
+                kernels.round_pairs(x, &mut halves);
             }
-            kernels.round_pairs(x, &mut halves);
-            if place.values {
+            if place.values || place.kind.side_by_side() == 1 {
                 spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
             } else {
                 let pairs = halves[..x.len().next_multiple_of(2)].as_chunks().0.iter();

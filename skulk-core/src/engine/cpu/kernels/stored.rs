@@ -36,17 +36,17 @@ impl Stored<'_> {
 
     /// Bytes of a column: of an element or a pair, or of two elements that share one.
     fn size(&self) -> usize {
-        if self.pairs() { size_of::<u32>() } else { self.kind.bits().div_ceil(8) }
+        self.kind.side_by_side() * self.kind.bits().div_ceil(8)
     }
 
     /// Neighbouring elements of keys, and values of neighbouring positions, are columns together.
     pub(super) fn pairs(&self) -> bool {
-        self.kind == KvType::BF16
+        self.kind.side_by_side() > 1
     }
 
     /// Rows of `n` elements of keys, or of the values of as many positions.
     pub(crate) fn rows(&self, n: usize) -> usize {
-        if self.pairs() { n.div_ceil(2) } else { n }
+        n.div_ceil(self.kind.side_by_side())
     }
 
     /// Positions whose elements lie in bytes, or halves of bytes, of their own.
