@@ -55,7 +55,7 @@ fn quantised(dtype: DType, exact: bool, lines: bool) -> Option<Quantised> {
             pack: pack::<F>,
             grouped: LANES,
             multiply: const { &[multiply::<F::Layout, EXACT> as Multiply] },
-            shift: product::shift::<S, F>(),
+            shift: product::shift::<S, F, true>(),
             packed_len: packed::packed_len::<F::Layout>,
         }
     }

@@ -38,7 +38,7 @@ unsafe fn dot<S: Simd, F: Format, const EXACT: bool, const FROM: usize, const TO
     let (x, distance) = (place.x.digits.add(place.at * digits), place.distance * digits);
     let mut totals = [S::isplat(0); N];
     for n in 0..N {
-        totals[n] = S::isplat(sums[n].wrapping_mul(-shift::<S, F>()));
+        totals[n] = S::isplat(sums[n].wrapping_mul(-shift::<S, F, false>()));
     }
     if EXACT {
         S::dot_exact::<FROM, TO, N>(&mut totals, weights, F::BITS, x, distance);
@@ -92,6 +92,30 @@ unsafe fn add_block<S: Simd, F: Format, const EXACT: bool, const N: usize>(
     }
 }
 
+/// The same of `ROWS` rows, whose sums stay in registers; 0: of `rows`, `N` at a time.
+#[inline(always)]
+unsafe fn add_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, const ROWS: usize>(
+    block: &Block<S>,
+    mut place: Place<'_>,
+    sums: &mut [S::F; MOST],
+    rows: usize,
+) {
+    if ROWS > 0 {
+        return add_block::<S, F, EXACT, ROWS>(block, place, &mut *sums.as_mut_ptr().cast());
+    }
+    let mut row = 0;
+    while N > 1 && row + N <= rows {
+        add_block::<S, F, EXACT, N>(block, place, &mut *sums.as_mut_ptr().add(row).cast());
+        place.at += N * place.distance;
+        row += N;
+    }
+    while row < rows {
+        add_block::<S, F, EXACT, 1>(block, place, &mut *sums.as_mut_ptr().add(row).cast());
+        place.at += place.distance;
+        row += 1;
+    }
+}
+
 /// Up to [`MOST`] activation rows by the weight rows of `tiles`, `N` at a time where so many have no kernel of their own.
 /// `ONE`: there is one.
 ///
@@ -102,6 +126,26 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     product: &Product,
     tiles: Range<usize>,
 ) {
+    if S::CROWDED && product.woven {
+        return multiply_all::<S, F, EXACT, N, ONE, true>(product, tiles);
+    }
+    multiply_all::<S, F, EXACT, N, ONE, false>(product, tiles);
+}
+
+/// `WOVEN`: tiles are, where these have kernels of their own.
+#[inline(always)]
+unsafe fn multiply_all<
+    S: Simd,
+    F: Format,
+    const EXACT: bool,
+    const N: usize,
+    const ONE: bool,
+    const WOVEN: bool,
+>(
+    product: &Product,
+    tiles: Range<usize>,
+) {
+    let product = &Product { woven: if S::CROWDED { WOVEN } else { product.woven }, ..*product };
     match product.rows {
         _ if ONE => multiply_rows::<S, F, EXACT, N, 1>(product, tiles),
         2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
@@ -134,31 +178,49 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
             let at = block / F::BLOCKS * F::BYTES;
             F::scales::<S>(&stored, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
+                if S::CROWDED {
+                    for _ in 0..F::TOGETHER {
+                        ahead.block::<S, F>();
+                    }
+                }
                 let raw = F::read::<S>(&stored.rows, at, group);
-                for j in group * F::TOGETHER..(group + 1) * F::TOGETHER {
+                macro_rules! add {
+                    ($j:expr) => {{
+                        let (scale, min) = of_block::<S, F>(&scales, $j);
+                        let weights = S::weights::<EXACT>(columns::<S, F, false>(&raw, $j), F::BITS);
+                        let own = Block { weights, scale, min };
+                        let place = Place { x: &product.x, at: block + $j, distance: product.x_blocks };
+                        add_rows::<S, F, EXACT, N, ROWS>(&own, place, &mut sums, rows);
+                    }};
+                }
+                let first = group * F::TOGETHER;
+                if S::CROWDED && block + first + F::TOGETHER <= product.x_blocks {
+                    // Without conditions in between, and with numbers that are known for most types' shifts.
+                    add!(first);
+                    if F::TOGETHER > 1 {
+                        add!(first + 1);
+                    }
+                    if F::TOGETHER > 2 {
+                        add!(first + 2);
+                        add!(first + 3);
+                    }
+                    if F::TOGETHER > 4 {
+                        add!(first + 4);
+                        add!(first + 5);
+                        add!(first + 6);
+                        add!(first + 7);
+                    }
+                    const { assert!(F::TOGETHER.is_power_of_two() && F::TOGETHER <= 8) };
+                    continue;
+                }
+                for j in first..first + F::TOGETHER {
                     if block + j >= product.x_blocks {
                         break;
                     }
-                    ahead.block::<S, F>();
-                    let (scale, min) = of_block::<S, F>(&scales, j);
-                    let weights = S::weights::<EXACT>(columns::<S, F>(&raw, j), F::BITS);
-                    let own = Block { weights, scale, min };
-                    let mut place = Place { x: &product.x, at: block + j, distance: product.x_blocks };
-                    if ROWS > 0 {
-                        add_block::<S, F, EXACT, ROWS>(&own, place, &mut *sums.as_mut_ptr().cast());
-                        continue;
+                    if !S::CROWDED {
+                        ahead.block::<S, F>();
                     }
-                    let mut row = 0;
-                    while N > 1 && row + N <= rows {
-                        add_block::<S, F, EXACT, N>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
-                        place.at += N * place.distance;
-                        row += N;
-                    }
-                    while row < rows {
-                        add_block::<S, F, EXACT, 1>(&own, place, &mut *sums.as_mut_ptr().add(row).cast());
-                        place.at += place.distance;
-                        row += 1;
-                    }
+                    add!(j);
                 }
             }
             block += F::BLOCKS;

@@ -202,7 +202,7 @@ pub(super) unsafe fn line<S: Simd>(rows: &Rows, offset: usize) -> Raw<S> {
 /// Shifts every byte right by `n` and keeps the bits of `mask`.
 #[inline(always)]
 unsafe fn bits<S: Simd>(x: S::I, n: usize, mask: u8) -> S::I {
-    S::iand(S::ishr(x, n as u32), S::isplat(i32::from_le_bytes([mask; 4])))
+    S::bits(x, n as u32, mask)
 }
 
 /// Integer k + 4 of 16 bytes' nibbles is in the upper half of the bytes of integer k.
@@ -337,7 +337,7 @@ format! {
     columns(raw, j) {
         each_column!(|k| {
             let high = bits::<S>(raw[8 + k], j, 1);
-            S::ior(bits::<S>(raw[k], j % 4 * 2, 3), S::ishl(high, 2))
+            S::joined::<2>(bits::<S>(raw[k], j % 4 * 2, 3), high)
         })
     }
     scales(out) {
@@ -405,7 +405,7 @@ format! {
     columns(raw, j) {
         each_column!(|k| {
             let high = bits::<S>(raw[8 + k], j, 1);
-            S::ior(bits::<S>(raw[k], j % 2 * 4, 15), S::ishl(high, 4))
+            S::joined::<4>(bits::<S>(raw[k], j % 2 * 4, 15), high)
         })
     }
     scales(out) { six_bits::<S>(rows, at, out); }
@@ -434,7 +434,7 @@ format! {
         let part = j % 4;
         each_column!(|k| {
             let high = bits::<S>(raw[16 + k], 2 * part, 3);
-            S::ior(bits::<S>(raw[part % 2 * 8 + k], part / 2 * 4, 15), S::ishl(high, 4))
+            S::joined::<4>(bits::<S>(raw[part % 2 * 8 + k], part / 2 * 4, 15), high)
         })
     }
     scales(out) { sixteen_bytes::<S>(rows, at, out); }
@@ -456,7 +456,7 @@ format! {
             let one = byte::<S>(raw[4 + k / 4], k % 4);
             let one = S::iand(S::ior(one, S::ishl(one, 12)), S::isplat(0x000f_000f));
             let high = S::iand(S::ior(one, S::ishl(one, 6)), S::isplat(0x0303_0303));
-            S::ior(low[k], S::ishl(high, 4))
+            S::joined::<4>(low[k], high)
         })
     }
     scales(out) { sixteen_bytes::<S>(rows, at, out); }

@@ -304,7 +304,7 @@ macro_rules! instruction_set {
 
             attention::instantiate!(S, #[$feature]);
 
-            fn of<F: Format, const EXACT: bool>() -> Quantised {
+            fn gemm<F: Format, const EXACT: bool>() -> Gemm {
                 let multiply = const {
                     &[
                         multiply_packed::<F::Layout, EXACT, { S::GROUP }> as packed::Multiply,
@@ -312,15 +312,29 @@ macro_rules! instruction_set {
                         multiply_packed::<F::Layout, EXACT, 1>,
                     ]
                 };
-                let shift = product::shift::<S, F>();
+                let shift = product::shift::<S, F, true>();
                 let packed_len = packed::packed_len::<F::Layout>;
+                Gemm { pack: pack_tile::<F>, multiply, grouped: S::GROUP, shift, packed_len }
+            }
+
+            fn of<F: Format, const EXACT: bool>() -> Quantised {
                 Quantised {
                     one: direct::<F, EXACT, { S::ALONE }>,
                     few: direct::<F, EXACT, false>,
                     paired: F::PAIRED,
                     many: S::MANY,
-                    gemm: Gemm { pack: pack_tile::<F>, multiply, grouped: S::GROUP, shift, packed_len },
+                    gemm: gemm::<F, EXACT>(),
                 }
+            }
+
+            /// For many rows alone.
+            pub(super) fn many(dtype: DType, exact: bool, lines: bool) -> Option<Gemm> {
+                macro_rules! either {
+                    ($f:ty) => {
+                        if exact { gemm::<$f, true>() } else { gemm::<$f, false>() }
+                    };
+                }
+                by_format!(either, dtype, lines)
             }
 
             fn quantised(dtype: DType, exact: bool, lines: bool) -> Option<Quantised> {
@@ -444,7 +458,7 @@ instruction_set!(
     neon_i8mm,
     neon::Neon<true, true>,
     is_aarch64_feature_detected("neon" "dotprod" "i8mm");
-    neon_dot but quantised: quantised, nearest: NEAREST
+    neon_dot but quantised: super::by_matrices, nearest: NEAREST
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(
@@ -455,6 +469,14 @@ instruction_set!(
 );
 #[cfg(target_arch = "aarch64")]
 instruction_set!(neon_mul, neon::Neon<false, false>, is_aarch64_feature_detected("neon"));
+
+/// Products of few rows are those without matrix products.
+#[cfg(target_arch = "aarch64")]
+fn by_matrices(dtype: DType, exact: bool, lines: bool) -> Option<Quantised> {
+    let (gemm, few) =
+        (neon_i8mm::many(dtype, exact, lines)?, (neon_dot::SET.quantised)(dtype, exact, lines)?);
+    Some(Quantised { gemm, ..few })
+}
 
 /// Every instruction set this library is compiled for, best first.
 static COMPILED: &[&Kernels] = &[

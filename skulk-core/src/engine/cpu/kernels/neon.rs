@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::simd::{LANES, Rows, Simd, dot_columns, operations};
+use super::simd::{LANES, Rows, Simd, Weights, dot_block, dot_columns, operations};
 
 /// NEON. `DOT`: with the products of the `dotprod` extension; `MATRIX`: and those of `i8mm`.
 #[derive(Clone, Copy)]
@@ -32,17 +32,23 @@ macro_rules! four {
     }};
 }
 
-/// Half-precision numbers widened.
+/// The lower half of half-precision numbers widened, and the upper half.
 #[inline(always)]
-unsafe fn widen(x: uint16x4_t) -> float32x4_t {
-    let wide: float32x4_t;
+unsafe fn widen(x: uint16x8_t) -> [float32x4_t; 2] {
+    let (lower, upper): (float32x4_t, float32x4_t);
     asm!(
         "fcvtl {wide:v}.4s, {x:v}.4h",
-        wide = lateout(vreg) wide,
+        wide = lateout(vreg) lower,
         x = in(vreg) x,
         options(pure, nomem, nostack, preserves_flags),
     );
-    wide
+    asm!(
+        "fcvtl2 {wide:v}.4s, {x:v}.8h",
+        wide = lateout(vreg) upper,
+        x = in(vreg) x,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    [lower, upper]
 }
 
 /// Numbers narrowed to half precision, to nearest even.
@@ -70,6 +76,45 @@ unsafe fn dot(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
         options(pure, nomem, nostack, preserves_flags),
     );
     sum
+}
+
+/// The same with one of four groups of four bytes in all lanes.
+#[inline(always)]
+unsafe fn dot_one<const GROUP: usize>(sum: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+    let mut sum = sum;
+    asm!(
+        "sdot {sum:v}.4s, {weights:v}.16b, {x:v}.4b[{group}]",
+        sum = inlateout(vreg) sum,
+        weights = in(vreg) weights,
+        x = in(vreg) x,
+        group = const GROUP,
+        options(pure, nomem, nostack, preserves_flags),
+    );
+    sum
+}
+
+/// Adds the products of four columns with 16 bytes of each row.
+#[inline(always)]
+unsafe fn dot_four<const N: usize>(sums: &mut [I; N], columns: [I; 4], x: *const i8, distance: usize) {
+    let (mut bytes, mut n) = ([vdupq_n_s8(0); N], 0);
+    while n < N {
+        bytes[n] = vld1q_s8(x.add(n * distance));
+        n += 1;
+    }
+    macro_rules! column {
+        ($group:literal) => {
+            let weights = four!(vreinterpretq_s8_s32, columns[$group]);
+            let mut n = 0;
+            while n < N {
+                sums[n] = four!(dot_one::<$group>, sums[n], weights, [bytes[n]; 4]);
+                n += 1;
+            }
+        };
+    }
+    column!(0);
+    column!(1);
+    column!(2);
+    column!(3);
 }
 
 /// As [`dot`], without its instruction. Products of bytes other than -128 by -128 fit 16 bits.
@@ -155,12 +200,14 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     type I = I;
 
     const SIGNED: bool = true;
-    /// As many as leave room for a column among 32 registers, and for what products need besides:
-    /// partial ones, or sixteen bytes of every row.
+    /// As many as leave room for a column among 32 registers, and for what products need besides.
     const ROWS: usize = if DOT && !MATRIX { 6 } else { 4 };
-    const TAIL: usize = if MATRIX { 2 } else { 4 };
-    /// Columns take all registers: two rows share loading them.
-    const TOGETHER: usize = 2;
+    /// With sixteen bytes of every row, or partial products, more have no room.
+    const GROUP: usize = 4;
+    const TAIL: usize = 2;
+    /// Columns take all registers: so many rows share loading them.
+    const TOGETHER: usize = if DOT { 4 } else { 2 };
+    const CROWDED: bool = DOT;
 
     operations! {
         inline(always):
@@ -193,7 +240,6 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         ishl(a: I, n: u32) -> I = four!(vshlq_s32, a, Self::isplat(n as i32));
         isar(a: I, n: u32) -> I = four!(vshlq_s32, a, Self::isplat(-(n as i32)));
         to_f32(a: I) -> F = four!(vcvtq_f32_s32, a);
-        half(a: I) -> F = four!(widen, four!(vmovn_u32, four!(vreinterpretq_u32_s32, a)));
         as_f32(a: I) -> F = four!(vreinterpretq_f32_s32, a);
         store_i8(p: *mut i8, a: I) = vst1q_s8(p, vcombine_s8(to_bytes(a[0], a[1]), to_bytes(a[2], a[3])));
         ixor(a: I, b: I) -> I = four!(veorq_s32, a, b);
@@ -207,8 +253,14 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     }
     #[inline(always)]
     unsafe fn load_f16(p: *const u16) -> F {
-        let (a, b) = (vld1q_u16(p), vld1q_u16(p.add(8)));
-        four!(widen, [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)])
+        let ([a, b], [c, d]) = (widen(vld1q_u16(p)), widen(vld1q_u16(p.add(8))));
+        [a, b, c, d]
+    }
+    #[inline(always)]
+    unsafe fn half(a: I) -> F {
+        let [a, b, c, d] = four!(vreinterpretq_u16_s32, a);
+        let ([a, b], [c, d]) = (widen(vuzp1q_u16(a, b)), widen(vuzp1q_u16(c, d)));
+        [a, b, c, d]
     }
     #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> I {
@@ -305,6 +357,29 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         columns
     }
     #[inline(always)]
+    unsafe fn bits(x: I, n: u32, mask: u8) -> I {
+        let mut bits = four!(vreinterpretq_u8_s32, x);
+        if n > 0 {
+            bits = four!(vshlq_u8, bits, [vdupq_n_s8(-(n as i8)); 4]);
+        }
+        if mask != 0xff >> n {
+            bits = four!(vandq_u8, bits, [vdupq_n_u8(mask); 4]);
+        }
+        four!(vreinterpretq_s32_u8, bits)
+    }
+    #[inline(always)]
+    unsafe fn joined<const N: u32>(lower: I, upper: I) -> I {
+        let (lower, upper) = (four!(vreinterpretq_u8_s32, lower), four!(vreinterpretq_u8_s32, upper));
+        four!(
+            vreinterpretq_s32_u8,
+            match N {
+                2 => four!(vsliq_n_u8::<2>, lower, upper),
+                4 => four!(vsliq_n_u8::<4>, lower, upper),
+                _ => unreachable!(),
+            }
+        )
+    }
+    #[inline(always)]
     unsafe fn in_order(nibbles: &[I; 4]) -> [I; 8] {
         let mut columns = [Self::isplat(0); 8];
         for (k, packed) in nibbles.iter().enumerate() {
@@ -335,6 +410,26 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         let weights = four!(vreinterpretq_s8_s32, weights);
         if DOT { four!(dot, sum, weights, [x; 4]) } else { four!(multiplied, sum, weights, [x; 4]) }
     }
+    #[inline(always)]
+    unsafe fn dot_rows<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        if !DOT {
+            return dot_block::<Self, FROM, TO, N>(sums, weights, bits, x, distance);
+        }
+        // No loop: columns would lie in memory.
+        let [a, b, c, d, e, f, g, h] = weights;
+        if FROM == 0 {
+            dot_four(sums, [a[0], b[0], c[0], d[0]], x, distance);
+        }
+        if TO == 8 {
+            dot_four(sums, [e[0], f[0], g[0], h[0]], x.add(16), distance);
+        }
+    }
     /// For matrix products, two neighbouring columns become eight bytes of each row: those of rows 0, 1,
     /// 4, 5 and so on where the first was, those of the others where the second was.
     #[inline(always)]
@@ -358,8 +453,21 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         x: *const i8,
         distance: usize,
     ) {
-        if !MATRIX {
+        if !DOT {
             return dot_columns::<Self, WIDE, N>(sums, packed, columns, x, distance);
+        }
+        if !MATRIX {
+            for k in (0..columns).step_by(4) {
+                let at = packed.add(k * LANES);
+                let columns = [
+                    Self::iload(at),
+                    Self::iload(at.add(LANES)),
+                    Self::iload(at.add(2 * LANES)),
+                    Self::iload(at.add(3 * LANES)),
+                ];
+                dot_four(sums, columns, x.add(4 * k), distance);
+            }
+            return;
         }
         // As weights are ordered; of each pair at its first row's number.
         let mut shared = [[Self::isplat(0); N]; 2];

@@ -56,7 +56,7 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
             if j % F::TOGETHER == 0 {
                 raw = F::read::<S>(&stored.rows, at, j / F::TOGETHER);
             }
-            for column in S::ordered(columns::<S, F>(&raw, j)) {
+            for column in S::ordered(columns::<S, F, true>(&raw, j)) {
                 S::istore(to, column);
                 to = to.add(LANES);
             }

@@ -185,25 +185,26 @@ pub(super) const fn tiles(n_out: usize) -> usize {
     if n_out < LANES { n_out } else { n_out.div_ceil(LANES) }
 }
 
-/// What to subtract for each unit of activation, as weights went in shifted.
-pub(super) const fn shift<S: Simd, F: Format>() -> i32 {
+/// What to subtract for each unit of activation, as weights went in shifted. `CENTRED`: see [`columns`].
+pub(super) const fn shift<S: Simd, F: Format, const CENTRED: bool>() -> i32 {
     if F::Layout::WIDE {
         if S::SIGNED_WIDE { -128 } else { 0 }
     } else if F::Layout::SIGNED {
         if S::SIGNED_WIDE { 0 } else { 128 }
-    } else if S::SIGNED {
+    } else if S::SIGNED && CENTRED {
         0
     } else {
         F::ZERO
     }
 }
 
-/// The integers of block `j` as columns of what [`Simd::dot4`] takes.
+/// The integers of block `j` as columns of what [`Simd::dot4`] takes. `CENTRED`: where that takes signed ones, what means zero is
+/// subtracted, which pays for many activation rows; otherwise products subtract it times the activations' sum.
 #[inline(always)]
-pub(super) unsafe fn columns<S: Simd, F: Format>(raw: &Raw<S>, j: usize) -> [S::I; 8] {
+pub(super) unsafe fn columns<S: Simd, F: Format, const CENTRED: bool>(raw: &Raw<S>, j: usize) -> [S::I; 8] {
     let mut columns = F::columns::<S>(raw, j);
     for column in &mut columns {
-        if S::SIGNED && !F::Layout::SIGNED && F::ZERO != 0 {
+        if CENTRED && S::SIGNED && !F::Layout::SIGNED && F::ZERO != 0 {
             *column = S::bytes_sub(*column, F::ZERO as u8);
         } else if !S::SIGNED_WIDE && F::Layout::SIGNED || S::SIGNED_WIDE && F::Layout::WIDE {
             *column = S::ixor(*column, S::isplat(i32::from_le_bytes([128; 4])));

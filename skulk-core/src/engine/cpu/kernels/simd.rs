@@ -108,6 +108,9 @@ pub(super) trait Simd: Copy + 'static {
     /// Two to eight rows have kernels of their own, of two digits two to four, as a single one has: their sums stay in
     /// registers.
     const FEW: bool = false;
+    /// A block's weights take all registers, which other work between reading and multiplying them would send to memory and back.
+    /// So would a condition: kernels of up to 16 activation rows are compiled for woven weight rows and for others.
+    const CROWDED: bool = false;
     /// A single row has a kernel of its own.
     const ALONE: bool = true;
     /// Activation rows from which on tiles are packed.
@@ -214,6 +217,19 @@ pub(super) trait Simd: Copy + 'static {
             ]
         };
         [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
+    }
+    /// Every byte shifted right by `n`, and of that the bits of `mask`, which is below 2 to the power `8 - n`.
+    #[inline(always)]
+    unsafe fn bits(x: Self::I, n: u32, mask: u8) -> Self::I {
+        // SAFETY: the caller has the instructions.
+        unsafe { Self::iand(Self::ishr(x, n), Self::isplat(i32::from_le_bytes([mask; 4]))) }
+    }
+    /// Every byte's lower bits, of which there are `N`, with upper ones before them. Bytes of `lower` are below 2 to the power
+    /// `N`, those of `upper` below 2 to the power `8 - N`.
+    #[inline(always)]
+    unsafe fn joined<const N: u32>(lower: Self::I, upper: Self::I) -> Self::I {
+        // SAFETY: the caller has the instructions.
+        unsafe { Self::ior(lower, Self::ishl(upper, N)) }
     }
     /// Each nibble in a byte of its own, in their order: two columns of each.
     #[inline(always)]
