@@ -59,8 +59,12 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
     for block in 0..blocks {
         let values = [S::load(x.add(block * BLOCK)), S::load(x.add(block * BLOCK + LANES))];
         let largest = S::largest(values[0], values[1]);
-        // What is not a number must not become one.
-        let (scale, inverse) = if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) };
+        // What is no number stays none, and what is infinite becomes none, as its integers say nothing.
+        let (scale, inverse) = if largest < SMALLEST {
+            (0.0, 0.0)
+        } else {
+            (if largest <= f32::MAX { largest / most } else { f32::NAN }, most / largest)
+        };
         let mut sums = [0; 2];
         for (half, value) in values.into_iter().enumerate() {
             let n = S::round(S::mul(value, S::splat(inverse)));

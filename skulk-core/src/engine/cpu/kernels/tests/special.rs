@@ -76,6 +76,35 @@ fn bytes_of_one_kind() {
 }
 
 #[test]
+fn activations_that_are_not_finite() {
+    let mut numbers = Numbers(7);
+    for stored in all() {
+        let mut x = activations(&mut numbers, ROWS, 2 * stored.len / BLOCK);
+        let wrong = [(0, f32::INFINITY), (2, f32::NEG_INFINITY), (5, f32::NAN)];
+        for (row, value) in wrong {
+            x[row * 2 * stored.len + stored.len + 3] = value;
+        }
+        let bytes = Bytes::new(&stored.random(&mut numbers, 2 * N_OUT), 2);
+        let matrix = Matrix {
+            step: 1,
+            stored: &stored,
+            bytes: &bytes,
+            n_out: N_OUT,
+            blocks: 2 * stored.len / BLOCK,
+            bias: None,
+            beside: Beside::NOTHING,
+        };
+        for exact in [false, true] {
+            let results = same_everywhere(&matrix, &x, exact, "activations that are not finite");
+            for (row, results) in results.chunks_exact(N_OUT).enumerate() {
+                let none = wrong.iter().any(|(wrong, _)| *wrong == row);
+                assert!(results.iter().all(|x| if none { x.is_nan() } else { x.is_finite() }));
+            }
+        }
+    }
+}
+
+#[test]
 fn scales_of_every_kind() {
     // Zeros, denormals, the largest, infinity and what is no number, which is no number afterwards.
     let halves = [0, 0x8000, 1, 0x83ff, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfe01];
