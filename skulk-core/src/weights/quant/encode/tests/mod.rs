@@ -257,8 +257,8 @@ fn a_short_buffer_takes_whole_blocks() {
     }
 }
 
-/// Rows of one magnitude, with outliers, runs of equal values and zeros among them. All fit: the minimum of a block
-/// of Q4_K is at most 63 times the largest half float, 4.1 million.
+/// Rows of one magnitude, with outliers, runs of equal values and zeros among them; of all types, up to the largest value that Q4_K
+/// takes.
 fn rows() -> impl Strategy<Value = Vec<f32>> {
     let value = prop_oneof![
         6 => -1.0_f32..1.0,
@@ -267,9 +267,11 @@ fn rows() -> impl Strategy<Value = Vec<f32>> {
         1 => -0.01_f32..0.01,
     ];
     let offset = prop_oneof![3 => Just(0.0_f32), 1 => -1.0_f32..1.0];
-    let magnitude = (-30..21_i32).prop_map(|e| 2.0_f32.powi(e));
-    (proptest::collection::vec(value, 1..600), offset, magnitude)
-        .prop_map(|(row, offset, magnitude)| row.iter().map(|x| (x + offset) * magnitude).collect())
+    const LARGEST: f32 = 65504.0 * 63.0;
+    let magnitude = (-30..22_i32).prop_map(|e| 2.0_f32.powi(e));
+    (proptest::collection::vec(value, 1..600), offset, magnitude).prop_map(|(row, offset, magnitude)| {
+        row.iter().map(|x| ((x + offset) * magnitude).clamp(-LARGEST, LARGEST)).collect()
+    })
 }
 
 proptest! {
