@@ -111,6 +111,8 @@ macro_rules! affine {
             type Layout = $layout;
             const BITS: u32 = $bits;
             const BESIDE: bool = true;
+            // Lines are of rows that are not.
+            const WOVEN: bool = $blocks == 1;
             $(const PAIRED: bool = $paired;)?
 
             #[inline(always)]

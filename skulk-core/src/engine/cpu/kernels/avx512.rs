@@ -40,6 +40,7 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
     const GROUP: usize = 8;
     const TOGETHER: usize = 4;
     const FEW: bool = true;
+    const APART: usize = 4;
     const WIDENED: bool = !BF16;
     const SUMS: usize = 16;
 

@@ -59,6 +59,7 @@ macro_rules! codebooks {
             const BLOCKS: usize = 8;
             type Layout = $layout;
             const BITS: u32 = 8;
+            const WOVEN: bool = false;
 
             #[inline(always)]
             unsafe fn read<S: Simd>(rows: &Rows, at: usize, group: usize) -> Raw<S> {

@@ -126,26 +126,6 @@ pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: us
     product: &Product,
     tiles: Range<usize>,
 ) {
-    if S::CROWDED && product.woven {
-        return multiply_all::<S, F, EXACT, N, ONE, true>(product, tiles);
-    }
-    multiply_all::<S, F, EXACT, N, ONE, false>(product, tiles);
-}
-
-/// `WOVEN`: tiles are, where these have kernels of their own.
-#[inline(always)]
-unsafe fn multiply_all<
-    S: Simd,
-    F: Format,
-    const EXACT: bool,
-    const N: usize,
-    const ONE: bool,
-    const WOVEN: bool,
->(
-    product: &Product,
-    tiles: Range<usize>,
-) {
-    let product = &Product { woven: if S::CROWDED { WOVEN } else { product.woven }, ..*product };
     match product.rows {
         _ if ONE => multiply_rows::<S, F, EXACT, N, 1>(product, tiles),
         2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
@@ -166,6 +146,36 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
     product: &Product,
     tiles: Range<usize>,
 ) {
+    if (if ROWS == 0 { MOST } else { ROWS }) > S::APART {
+        return multiply_tiles::<S, F, EXACT, N, ROWS, false>(product, tiles);
+    }
+    if F::WOVEN && product.woven {
+        let product = &Product { woven: true, ..*product };
+        return multiply_tiles::<S, F, EXACT, N, ROWS, true>(product, tiles);
+    }
+    if F::TOGETHER > 1 || S::APART == MOST {
+        let product = &Product { woven: false, ..*product };
+        return multiply_tiles::<S, F, EXACT, N, ROWS, true>(product, tiles);
+    }
+    // Blocks that are read alone do not gain with AVX-512: a compiler that knows of no condition moves sixteen addresses on from
+    // one to the next, which takes longer.
+    let product = &Product { woven: std::hint::black_box(false), ..*product };
+    multiply_tiles::<S, F, EXACT, N, ROWS, false>(product, tiles);
+}
+
+/// `KNOWN`: the compiler knows whether rows are woven; see [`Simd::APART`].
+#[inline(always)]
+unsafe fn multiply_tiles<
+    S: Simd,
+    F: Format,
+    const EXACT: bool,
+    const N: usize,
+    const ROWS: usize,
+    const KNOWN: bool,
+>(
+    product: &Product,
+    tiles: Range<usize>,
+) {
     let rows = if ROWS > 0 { ROWS } else { product.rows.min(MOST) };
     let mut scales = no_scales::<S>();
     Ahead::first::<S, F>(product, &tiles);
@@ -178,7 +188,7 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
             let at = block / F::BLOCKS * F::BYTES;
             F::scales::<S>(&stored, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
-                if S::CROWDED {
+                if KNOWN {
                     for _ in 0..F::TOGETHER {
                         ahead.block::<S, F>();
                     }
@@ -194,7 +204,7 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
                     }};
                 }
                 let first = group * F::TOGETHER;
-                if S::CROWDED && block + first + F::TOGETHER <= product.x_blocks {
+                if KNOWN && block + first + F::TOGETHER <= product.x_blocks {
                     // Without conditions in between, and with numbers that are known for most types' shifts.
                     add!(first);
                     if F::TOGETHER > 1 {
@@ -217,7 +227,7 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
                     if block + j >= product.x_blocks {
                         break;
                     }
-                    if !S::CROWDED {
+                    if !KNOWN {
                         ahead.block::<S, F>();
                     }
                     add!(j);

@@ -110,6 +110,8 @@ pub(super) trait Format: 'static {
     const TOGETHER: usize = 1;
     /// Scales and minima are beside the integers.
     const BESIDE: bool = false;
+    /// Rows may be woven.
+    const WOVEN: bool = true;
     /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
     /// are where they are neighbours. Products take activations that [`paired`](super::rounding::paired) put in order.
     const PAIRED: bool = false;
@@ -248,6 +250,7 @@ macro_rules! format {
     };
     (@ zero = $value:expr) => { const ZERO: i32 = $value; };
     (@ together = $value:expr) => { const TOGETHER: usize = $value; };
+    (@ woven = $value:expr) => { const WOVEN: bool = $value; };
 }
 pub(super) use format;
 
@@ -301,7 +304,7 @@ format! {
 
 format! {
     /// f32 scale; 256 signed bytes; sums of each 16.
-    Q8K: 292 bytes, 8 blocks, 8 bits, Signed;
+    Q8K: 292 bytes, 8 blocks, 8 bits, Signed, woven = false;
     read<S>(rows, at, group) { raw!(S, rows, at + 4 + 32 * group, at + 20 + 32 * group) }
     columns(raw, _j) { each_column!(|k| raw[k]) }
     scales(out) {
@@ -330,7 +333,7 @@ format! {
 
 format! {
     /// 32 bytes of third bits; 2-bit integers; sixteen 6-bit scales; f16 scale of scales.
-    Q3K: 110 bytes, 8 blocks, 3 bits, InHalves, zero = 4, together = 4;
+    Q3K: 110 bytes, 8 blocks, 3 bits, InHalves, zero = 4, together = 4, woven = false;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 32 + 32 * group, at + 48 + 32 * group, at, at + 16)
     }

@@ -131,6 +131,7 @@ impl Matrix {
             dtype => dtype.is_affine() == matches!(wide, 32 | 64 | 128) && rows == ScaleRows::OWN,
         });
         let source = Source::new(&weight);
+        assert!(!source.woven || matches!(kernel, Kernel::Quantised([kernel, _]) if kernel.woven));
         Ok(Self { source, weight, bias, kernel, screen: None, longest: OnceLock::new() })
     }
 

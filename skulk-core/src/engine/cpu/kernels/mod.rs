@@ -131,6 +131,8 @@ struct Quantised {
     few: Direct,
     /// It takes activations in pairs.
     paired: bool,
+    /// It takes woven rows, too.
+    woven: bool,
     /// Rows from which on tiles are packed.
     many: usize,
     gemm: Gemm,
@@ -322,6 +324,7 @@ macro_rules! instruction_set {
                     one: direct::<F, EXACT, { S::ALONE }>,
                     few: direct::<F, EXACT, false>,
                     paired: F::PAIRED,
+                    woven: F::WOVEN,
                     many: S::MANY,
                     gemm: gemm::<F, EXACT>(),
                 }

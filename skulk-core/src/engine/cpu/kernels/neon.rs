@@ -4,6 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use super::direct;
 use super::simd::{LANES, Rows, Simd, Weights, dot_block, dot_columns, operations};
 
 /// NEON. `DOT`: with the products of the `dotprod` extension; `MATRIX`: and those of `i8mm`.
@@ -207,7 +208,7 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
     const TAIL: usize = 2;
     /// Columns take all registers: so many rows share loading them.
     const TOGETHER: usize = if DOT { 4 } else { 2 };
-    const CROWDED: bool = DOT;
+    const APART: usize = if DOT { direct::MOST } else { 0 };
 
     operations! {
         inline(always):

@@ -135,6 +135,8 @@ macro_rules! small {
             type Layout = $layout;
             const BITS: u32 = 5;
             const BESIDE: bool = true;
+            // Lines are of rows that are not.
+            const WOVEN: bool = $blocks == 1;
             const PAIRED: bool = true;
 
             #[inline(always)]
@@ -184,7 +186,7 @@ unsafe fn of_table<S: Simd>(raw: &Raw<S>, table: &[i8; 16]) -> [S::I; 8] {
 
 format! {
     /// A power of two; 16 bytes of nibbles, low ones first: 4-bit floats.
-    Mxfp4: 17 bytes, 1 blocks, 5 bits, Unsigned, zero = MOST as i32;
+    Mxfp4: 17 bytes, 1 blocks, 5 bits, Unsigned, zero = MOST as i32, woven = false;
     read<S>(rows, at, _group) { raw!(S, rows, at + 1) }
     columns(raw, _j) { of_table::<S>(raw, &SHIFTED) }
     scales(out) { out.scale[0] = halved_powers::<S>(S::iand(S::gather(rows, at), S::isplat(0xff))); }
