@@ -3,6 +3,8 @@
 //! Converters sometimes take control tokens for ordinary ones. llama.cpp (`src/llama-vocab.cpp`) knows such tokens by
 //! their texts.
 
+use hashbrown::HashSet;
+
 use super::parts::{Kind, Parts};
 use crate::ids::TokenId;
 
@@ -81,10 +83,12 @@ pub(super) fn correct(parts: &mut Parts) {
         parts.kinds.resize(parts.tokens.len(), Kind::Other);
     }
     let gemma4 = has_plain_end(parts);
+    // Vocabularies have hundreds of thousands of tokens.
+    let known: HashSet<&str> = [ENDS, BETWEEN_FILES, GAPS].concat().into_iter().collect();
     for (token, kind) in parts.tokens.iter().zip(&mut parts.kinds) {
         if gemma4 && *token == "</s>" {
             *kind = Kind::Other;
-        } else if [ENDS, BETWEEN_FILES, GAPS].iter().any(|known| known.contains(token)) {
+        } else if known.contains(token) {
             *kind = Kind::Control;
         }
     }
