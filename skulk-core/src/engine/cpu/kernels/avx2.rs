@@ -142,6 +142,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const SIGNED_WIDE: bool = !VNNI;
     /// Columns do not fit into registers: two rows share loading them.
     const TOGETHER: usize = 2;
+    const APART: usize = 1;
     const WORDS: bool = !VNNI;
 
     operations! {

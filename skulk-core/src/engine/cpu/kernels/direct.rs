@@ -153,12 +153,13 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
         let product = &Product { woven: true, ..*product };
         return multiply_tiles::<S, F, EXACT, N, ROWS, true>(product, tiles);
     }
-    if F::TOGETHER > 1 || S::APART == MOST {
+    let gains = F::TOGETHER > 1 && (F::WOVEN || S::APART > 1);
+    if gains || S::APART == MOST {
         let product = &Product { woven: false, ..*product };
         return multiply_tiles::<S, F, EXACT, N, ROWS, true>(product, tiles);
     }
-    // Blocks that are read alone do not gain with AVX-512: a compiler that knows of no condition moves sixteen addresses on from
-    // one to the next, which takes longer.
+    // Blocks that are read alone do not gain with AVX-512 and AVX2: a compiler that knows of no condition moves sixteen addresses
+    // on from one to the next, which takes longer. Nor do lines of the cache with AVX2.
     let product = &Product { woven: std::hint::black_box(false), ..*product };
     multiply_tiles::<S, F, EXACT, N, ROWS, false>(product, tiles);
 }
@@ -188,7 +189,8 @@ unsafe fn multiply_tiles<
             let at = block / F::BLOCKS * F::BYTES;
             F::scales::<S>(&stored, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
-                if KNOWN {
+                let first_ahead = KNOWN && S::APART == MOST;
+                if first_ahead {
                     for _ in 0..F::TOGETHER {
                         ahead.block::<S, F>();
                     }
@@ -196,6 +198,9 @@ unsafe fn multiply_tiles<
                 let raw = F::read::<S>(&stored.rows, at, group);
                 macro_rules! add {
                     ($j:expr) => {{
+                        if !first_ahead {
+                            ahead.block::<S, F>();
+                        }
                         let (scale, min) = of_block::<S, F>(&scales, $j);
                         let weights = S::weights::<EXACT>(columns::<S, F, false>(&raw, $j), F::BITS);
                         let own = Block { weights, scale, min };
@@ -226,9 +231,6 @@ unsafe fn multiply_tiles<
                 for j in first..first + F::TOGETHER {
                     if block + j >= product.x_blocks {
                         break;
-                    }
-                    if !KNOWN {
-                        ahead.block::<S, F>();
                     }
                     add!(j);
                 }

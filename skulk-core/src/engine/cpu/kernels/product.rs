@@ -104,7 +104,7 @@ pub(super) struct Ahead {
     /// Nothing of what happens to lie behind the matrix is.
     end: *const u8,
     /// The next tile's scales and minima, of types that have them beside: where they begin, how far that is asked for,
-    /// and how far it goes.
+    /// and where their last line is.
     beside: [*const u8; 2],
     asked: usize,
     most: usize,
@@ -145,7 +145,8 @@ impl Ahead {
         let bytes = LANES * product.beside.row_bytes;
         let Beside { scales, mins, .. } = product.beside;
         let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
-        let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
+        let behind = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes);
+        let most = behind.min(bytes).saturating_sub(64);
         Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
 
@@ -153,27 +154,26 @@ impl Ahead {
     #[inline(always)]
     pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
-        if self.at < self.end {
+        if self.apart == 0 {
+            // At the end its last lines, again and again: weights may be in registers, which a condition would send to memory.
+            let at = self.at.min(self.end.wrapping_sub(bytes));
             for line in 0..bytes.div_ceil(64) {
-                let line = if self.apart > 0 {
-                    let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
-                    row * self.apart + 64 * line
-                } else {
-                    64 * line
-                };
-                S::prefetch(self.at.wrapping_add(line));
+                S::prefetch(at.wrapping_add(64 * line));
             }
-        }
-        if self.apart > 0 {
-            self.turn += bytes.div_ceil(64);
-        } else {
             self.at = self.at.wrapping_add(bytes);
+        } else if self.at < self.end {
+            for line in 0..bytes.div_ceil(64) {
+                let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
+                S::prefetch(self.at.wrapping_add(row * self.apart + 64 * line));
+            }
+            self.turn += bytes.div_ceil(64);
         }
         // Groups of 32 in f32 have the most: a line of all rows for every block.
-        if F::BESIDE && self.asked < self.most {
-            S::prefetch(self.beside[0].wrapping_add(self.asked));
+        if F::BESIDE {
+            let at = self.asked.min(self.most);
+            S::prefetch(self.beside[0].wrapping_add(at));
             if F::Layout::MIN {
-                S::prefetch(self.beside[1].wrapping_add(self.asked));
+                S::prefetch(self.beside[1].wrapping_add(at));
             }
             self.asked += 64;
         }
