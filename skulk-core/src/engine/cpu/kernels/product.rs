@@ -144,8 +144,10 @@ impl Ahead {
         let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
         let bytes = LANES * product.beside.row_bytes;
         let Beside { scales, mins, .. } = product.beside;
-        let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
         let behind = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes);
+        // Where there is no next tile, a line that there is.
+        let next = if behind == 0 { 0 } else { (tile + 1) * bytes };
+        let beside = [scales.wrapping_add(next), mins.wrapping_add(next)];
         let most = behind.min(bytes).saturating_sub(64);
         Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
@@ -155,7 +157,8 @@ impl Ahead {
     pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
         if self.apart == 0 {
-            // At the end its last lines, again and again: weights may be in registers, which a condition would send to memory.
+            // At the end its last lines, again and again: woven weights may be in registers, which a condition would send to
+            // memory.
             let at = self.at.min(self.end.wrapping_sub(bytes));
             for line in 0..bytes.div_ceil(64) {
                 S::prefetch(at.wrapping_add(64 * line));
