@@ -104,7 +104,7 @@ pub(super) struct Ahead {
     /// Nothing of what happens to lie behind the matrix is.
     end: *const u8,
     /// The next tile's scales and minima, of types that have them beside: where they begin, how far that is asked for,
-    /// and where their last line is.
+    /// and how far it goes.
     beside: [*const u8; 2],
     asked: usize,
     most: usize,
@@ -144,11 +144,8 @@ impl Ahead {
         let end = product.weights.wrapping_add(product.n_out * product.row_bytes);
         let bytes = LANES * product.beside.row_bytes;
         let Beside { scales, mins, .. } = product.beside;
-        let behind = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes);
-        // Where there is no next tile, a line that there is.
-        let next = if behind == 0 { 0 } else { (tile + 1) * bytes };
-        let beside = [scales.wrapping_add(next), mins.wrapping_add(next)];
-        let most = behind.min(bytes).saturating_sub(64);
+        let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
+        let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
         Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
 
@@ -156,27 +153,27 @@ impl Ahead {
     #[inline(always)]
     pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
-        if self.apart == 0 {
-            // At the end its last lines, again and again: woven weights may be in registers, which a condition would send to
-            // memory.
-            let at = self.at.min(self.end.wrapping_sub(bytes));
+        if self.at < self.end {
             for line in 0..bytes.div_ceil(64) {
-                S::prefetch(at.wrapping_add(64 * line));
+                let line = if self.apart > 0 {
+                    let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
+                    row * self.apart + 64 * line
+                } else {
+                    64 * line
+                };
+                S::prefetch(self.at.wrapping_add(line));
             }
-            self.at = self.at.wrapping_add(bytes);
-        } else if self.at < self.end {
-            for line in 0..bytes.div_ceil(64) {
-                let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);
-                S::prefetch(self.at.wrapping_add(row * self.apart + 64 * line));
-            }
+        }
+        if self.apart > 0 {
             self.turn += bytes.div_ceil(64);
+        } else {
+            self.at = self.at.wrapping_add(bytes);
         }
         // Groups of 32 in f32 have the most: a line of all rows for every block.
-        if F::BESIDE {
-            let at = self.asked.min(self.most);
-            S::prefetch(self.beside[0].wrapping_add(at));
+        if F::BESIDE && self.asked < self.most {
+            S::prefetch(self.beside[0].wrapping_add(self.asked));
             if F::Layout::MIN {
-                S::prefetch(self.beside[1].wrapping_add(at));
+                S::prefetch(self.beside[1].wrapping_add(self.asked));
             }
             self.asked += 64;
         }

@@ -108,8 +108,8 @@ pub(super) trait Simd: Copy + 'static {
     /// Two to eight rows have kernels of their own, of two digits two to four, as a single one has: their sums stay in
     /// registers.
     const FEW: bool = false;
-    /// Kernels of up to so many activation rows are compiled for woven weight rows and, where it pays, for others, with the blocks
-    /// that share bytes behind each other. A condition between reading weights and multiplying them, a number that is not known or other
+    /// Kernels of up to so many activation rows are compiled for woven weight rows and for others, with the blocks that share
+    /// bytes behind each other: if they are as many as there are, of all types, or else of those whose blocks share bytes. A condition between reading weights and multiplying them, a number that is not known or other
     /// work would send them to memory and back. With more rows that is a smaller part of the time.
     const APART: usize = 0;
     /// A single row has a kernel of its own.
