@@ -110,8 +110,8 @@ pub(super) trait Simd: Copy + 'static {
     const FEW: bool = false;
     /// Kernels of up to so many activation rows are compiled for woven weight rows and for others, with the blocks that share
     /// bytes behind each other: if these are all such kernels, of up to 16 rows, for all types, else for those whose blocks do
-    /// share bytes. A condition between reading weights and multiplying them, a number that is not known or other work would send them to
-    /// memory and back. With more rows that is a smaller part of the time.
+    /// share bytes. A condition between reading weights and multiplying them, a number that is not known or other work would
+    /// send them to memory and back. With more rows that is a smaller part of the time.
     const APART: usize = 0;
     /// A single row has a kernel of its own.
     const ALONE: bool = true;
