@@ -146,17 +146,30 @@ unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, c
     product: &Product,
     tiles: Range<usize>,
 ) {
-    let few = (if ROWS == 0 { MOST } else { ROWS }) <= S::APART;
-    // Blocks that are read alone gain a tenth in the cache with AVX-512 and AVX2, and lose as much out of it where rows are not
-    // woven. AVX2 leaves out what is never woven, too: lines of the cache lose there.
-    let gains = F::TOGETHER > 1 && (F::WOVEN || S::APART > 1) || S::APART == MOST;
-    if !few || !gains {
+    let rows = if ROWS == 0 { MOST } else { ROWS };
+    if rows > const { apart::<S, F>() } {
         return multiply_tiles::<S, F, EXACT, N, ROWS, false>(product, tiles);
     }
     if F::WOVEN && product.woven {
         return multiply_tiles::<S, F, EXACT, N, ROWS, true>(&Product { woven: true, ..*product }, tiles);
     }
     multiply_tiles::<S, F, EXACT, N, ROWS, true>(&Product { woven: false, ..*product }, tiles);
+}
+
+/// [`Simd::APART`] of a storage type.
+const fn apart<S: Simd, F: Format>() -> usize {
+    let lines = F::BESIDE && F::TOGETHER > 1;
+    if S::APART == MOST {
+        MOST
+    } else if lines {
+        // On x86 they lose a tenth.
+        0
+    } else if F::TOGETHER == 1 && S::APART > 1 {
+        // More rows gain nothing where no bytes are shared.
+        1
+    } else {
+        S::APART
+    }
 }
 
 /// `KNOWN`: the compiler knows whether rows are woven; see [`Simd::APART`].
@@ -184,7 +197,10 @@ unsafe fn multiply_tiles<
             let at = block / F::BLOCKS * F::BYTES;
             F::scales::<S>(&stored, at, &mut scales);
             for group in 0..F::BLOCKS / F::TOGETHER {
-                if KNOWN {
+                // Woven rows lie behind each other: with all that is asked for ahead before they are read, nothing comes between
+                // reading and multiplying. Sixteen rows in as many places are slower if so much is asked for at once.
+                let early = KNOWN && product.woven;
+                if early {
                     for _ in 0..F::TOGETHER {
                         ahead.block::<S, F>();
                     }
@@ -192,6 +208,9 @@ unsafe fn multiply_tiles<
                 let raw = F::read::<S>(&stored.rows, at, group);
                 macro_rules! add {
                     ($j:expr) => {{
+                        if !early {
+                            ahead.block::<S, F>();
+                        }
                         let (scale, min) = of_block::<S, F>(&scales, $j);
                         let weights = S::weights::<EXACT>(columns::<S, F, false>(&raw, $j), F::BITS);
                         let own = Block { weights, scale, min };
@@ -201,7 +220,7 @@ unsafe fn multiply_tiles<
                 }
                 let first = group * F::TOGETHER;
                 if KNOWN && block + first + F::TOGETHER <= product.x_blocks {
-                    // Without conditions in between, and with numbers that are known for most types' shifts.
+                    // With numbers that are known for most types' shifts.
                     add!(first);
                     if F::TOGETHER > 1 {
                         add!(first + 1);
@@ -216,9 +235,6 @@ unsafe fn multiply_tiles<
                 for j in first..first + F::TOGETHER {
                     if block + j >= product.x_blocks {
                         break;
-                    }
-                    if !KNOWN {
-                        ahead.block::<S, F>();
                     }
                     add!(j);
                 }

@@ -108,10 +108,9 @@ pub(super) trait Simd: Copy + 'static {
     /// Two to eight rows have kernels of their own, of two digits two to four, as a single one has: their sums stay in
     /// registers.
     const FEW: bool = false;
-    /// Kernels of up to so many activation rows are compiled for woven weight rows and for others, with the blocks that share
-    /// bytes behind each other: if these are all such kernels, of up to 16 rows, for all types, else for those whose blocks do
-    /// share bytes. A condition between reading weights and multiplying them, a number that is not known or other work would
-    /// send them to memory and back. With more rows that is a smaller part of the time.
+    /// Kernels of up to so many activation rows are compiled for woven weight rows and for others, and take the blocks that
+    /// share bytes behind each other. Blocks whose number is not known, and code for rows that lie otherwise, would send
+    /// weights to memory and back. With more rows that is a smaller part of the time; which types gain by it, `direct` says.
     const APART: usize = 0;
     /// A single row has a kernel of its own.
     const ALONE: bool = true;
