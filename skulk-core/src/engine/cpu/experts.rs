@@ -145,9 +145,9 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         let make = |row: usize, gate: &mut [f32]| {
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
         };
-        let mut products = if first_down.is_quantised() {
-            let paired = first_down.is_paired(precision);
-            scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, paired), make)
+        // Each expert takes rows of its own.
+        let mut products = if let Some(form) = first_down.form(precision, 1) {
+            scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, form), make)
         } else {
             cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| make(row, gate));
             scratch.products(cpu.kernels, &cpu.pool, gate, width, precision)

@@ -18,7 +18,7 @@ use experts::Selected;
 pub(crate) use experts::results as expert_results;
 use features::Chosen as ChosenFeatures;
 use heads::ByHead;
-use kernels::{Kernels, Matrix, ProductScratch, Products};
+use kernels::{Form, Kernels, Matrix, ProductScratch, Products};
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
@@ -89,13 +89,17 @@ impl Cpu {
         stream: &mut Stream,
         x: &mut Buffer,
         rows: usize,
-        products: &mut [(&Matrix, &mut Buffer)],
+        (products, form): (&mut [(&Matrix, &mut Buffer)], Form),
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) {
-        let (precision, x) = (self.precision, (&mut x.data[..rows * x.width], x.width));
-        let paired = products.iter().any(|(matrix, _)| matrix.is_paired(precision));
-        let list = stream.products.products_of(self.kernels, &self.pool, x, (precision, paired), make);
+        let x = (&mut x.data[..rows * x.width], x.width);
+        let list = stream.products.products_of(self.kernels, &self.pool, x, (self.precision, form), make);
         all(list, rows, products);
+    }
+
+    /// In which form products take so many rows; `None` where none of them is of rounded ones.
+    fn form(&self, products: &[(&Matrix, &mut Buffer)], rows: usize) -> Option<Form> {
+        products.iter().filter_map(|(matrix, _)| matrix.form(self.precision, rows)).max()
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.
@@ -104,11 +108,6 @@ impl Cpu {
         let least = LEAST_ELEMENTS.div_ceil(width.max(1));
         self.pool.rows(&mut x.data[..rows * width], width, least, |row, x, _| each(row, x));
     }
-}
-
-/// Whether products are of rounded activations.
-fn rounds(products: &[(&Matrix, &mut Buffer)]) -> bool {
-    products.iter().any(|(matrix, _)| matrix.is_quantised())
 }
 
 /// Computes one input's products with several matrices.
@@ -484,13 +483,13 @@ impl Backend for Cpu {
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
-        if !rounds(products) {
+        let Some(form) = self.form(products, rows) else {
             self.rms_norm(stream, x, weight, eps, rows, normed)?;
             return self.linear(stream, normed, rows, products);
-        }
+        };
         normed.width = x.width;
         let make = |row: usize, y: &mut [f32]| self.kernels.rms_norm(x.row(row), (weight, eps), y);
-        self.products_of(stream, normed, rows, products, make);
+        self.products_of(stream, normed, rows, (products, form), make);
         Ok(())
     }
 
@@ -502,12 +501,12 @@ impl Backend for Cpu {
         rows: usize,
         products: &mut [(&Matrix, &mut Buffer)],
     ) -> Result<()> {
-        if !rounds(products) {
+        let Some(form) = self.form(products, rows) else {
             self.gated(stream, activation, gate, up, rows)?;
             return self.linear(stream, gate, rows, products);
-        }
+        };
         let make = |row: usize, gate: &mut [f32]| self.kernels.gated(activation, gate, up.row(row));
-        self.products_of(stream, gate, rows, products, make);
+        self.products_of(stream, gate, rows, (products, form), make);
         Ok(())
     }
 

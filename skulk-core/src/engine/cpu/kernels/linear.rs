@@ -7,7 +7,7 @@ use super::format::Beside;
 use super::matrix::{Kernel, Matrix, Source};
 use super::product::Product;
 use super::scaled;
-use super::scratch::{ProductScratch, grow};
+use super::scratch::{Form, ProductScratch, grow};
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised};
 use crate::engine::Precision;
@@ -179,7 +179,7 @@ pub(crate) struct Products<'a> {
     pub(super) x: &'a [f32],
     pub(super) n_in: usize,
     pub(super) precision: Precision,
-    /// Whether the scratch memory has the rows as integers, and as bfloat16.
+    /// Whether the scratch memory has the rows one after the other as integers, and as bfloat16.
     pub(super) rounded: bool,
     pub(super) rounded_bf16: bool,
     /// Whether it has them in pairs.
@@ -200,6 +200,14 @@ impl<'a> Products<'a> {
     /// Goes on with activations that are rounded otherwise, which the scratch memory has or has not.
     pub(super) fn set_precision(&mut self, precision: Precision, rounded: bool) {
         (self.precision, self.rounded, self.paired, self.grouped) = (precision, rounded, false, [0..0, 0..0]);
+    }
+
+    /// Notes that the scratch memory has all rows in some form.
+    pub(super) fn has(&mut self, form: Form) {
+        match form {
+            Form::Grouped(_) => self.grouped[0] = 0..self.n_rows(),
+            Form::Ordered | Form::Paired => (self.rounded, self.paired) = (true, form == Form::Paired),
+        }
     }
 
     /// A product of consecutive rows of x, whose output is yet to be named.
@@ -231,9 +239,15 @@ impl<'a> Products<'a> {
             Kernel::Quantised(kernel) => {
                 let exact = self.precision == Precision::Exact;
                 let kernel = kernel[usize::from(exact)];
-                if !self.rounded {
-                    self.scratch.round(self.kernels, self.pool, (self.x, n_in), exact, kernel.paired);
-                    (self.rounded, self.paired) = (true, kernel.paired);
+                // Groups of some rows are copied from all.
+                let form = match kernel.form(rows.len()) {
+                    Form::Grouped(_) if rows.len() < self.n_rows() => Form::Ordered,
+                    form => form,
+                };
+                let grouped = matches!(form, Form::Grouped(_)) && self.grouped[0] == rows;
+                if !self.rounded && !grouped {
+                    self.scratch.round(self.kernels, self.pool, (self.x, n_in), exact, form);
+                    self.has(form);
                 }
                 let mut x = self.scratch.activations(rows.start, n_in, exact);
                 if kernel.paired {

@@ -7,7 +7,7 @@ use super::affine::LINE;
 use super::format::{Beside, Float};
 use super::scaled::Scales;
 use super::simd::{BLOCK, LANES};
-use super::{Floats, Kernels, Quantised, Screen, product};
+use super::{Floats, Form, Kernels, Quantised, Screen, product};
 use crate::cancel::CancelToken;
 use crate::engine::Precision;
 use crate::engine::cpu::pool::Pool;
@@ -167,15 +167,10 @@ impl Matrix {
         longest.is_finite().then_some(longest)
     }
 
-    /// Whether its products are of rounded activations.
-    pub(crate) fn is_quantised(&self) -> bool {
-        matches!(self.kernel, Kernel::Quantised(_))
-    }
-
-    /// Whether these take activations in pairs.
-    pub(crate) fn is_paired(&self, precision: Precision) -> bool {
-        let exact = usize::from(precision == Precision::Exact);
-        matches!(self.kernel, Kernel::Quantised(kernels) if kernels[exact].paired)
+    /// In which form its products take so many rows, if they are of rounded activations.
+    pub(crate) fn form(&self, precision: Precision, rows: usize) -> Option<Form> {
+        let Kernel::Quantised(kernels) = &self.kernel else { return None };
+        Some(kernels[usize::from(precision == Precision::Exact)].form(rows))
     }
 
     /// Elements of an output row.

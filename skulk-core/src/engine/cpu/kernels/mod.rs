@@ -65,7 +65,7 @@ pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
 pub(crate) use partition::{Partition, PartitionScratch};
 pub(crate) use recurrence::{Place, Recurrence};
-pub(crate) use scratch::{LINE, ProductScratch, aligned};
+pub(crate) use scratch::{Form, LINE, ProductScratch, aligned};
 pub(crate) use screen::Screen;
 pub(crate) use simd::BLOCK;
 pub(crate) use stored::{BYTES_BEHIND, Stored};
@@ -77,7 +77,7 @@ use crate::weights::DType;
 type Norm<'a> = (&'a [f32], f32);
 type Direct = unsafe fn(&Product, Range<usize>);
 type Multiply = unsafe fn(&Dense, Range<usize>);
-type Round = unsafe fn(*const f32, usize, rounding::Activations);
+type Round = unsafe fn(*const f32, usize, rounding::Activations, usize);
 type Pair = unsafe fn(&[i8], &mut [i8]);
 type Compress = unsafe fn(&[f32], usize, &mut [f32], *mut u8) -> bool;
 type Convolve = unsafe fn(&[&[f32]], &[f32], usize, Option<&[f32]>, &mut [f32]);
@@ -136,6 +136,17 @@ struct Quantised {
     /// Rows from which on tiles are packed.
     many: usize,
     gemm: Gemm,
+}
+
+impl Quantised {
+    /// In which form it takes so many rows.
+    fn form(&self, rows: usize) -> Form {
+        match self {
+            _ if self.paired => Form::Paired,
+            _ if rows >= self.many => Form::Grouped(self.gemm.grouped),
+            _ => Form::Ordered,
+        }
+    }
 }
 
 /// The kernel of a type of floats.
@@ -257,8 +268,8 @@ macro_rules! instruction_set {
                 scaled::unpack::<S>(product, tile, to);
             }
             #[$feature]
-            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations) {
-                rounding::round::<S, EXACT>(x, blocks, to);
+            unsafe fn round<const EXACT: bool>(x: *const f32, blocks: usize, to: rounding::Activations, step: usize) {
+                rounding::round::<S, EXACT>(x, blocks, to, step);
             }
             #[$feature]
             unsafe fn paired<const EXACT: bool>(x: &[i8], to: &mut [i8]) {

@@ -48,12 +48,17 @@ impl Activations {
 /// Below this a block counts as zeros: the reciprocal of its scale would overflow.
 const SMALLEST: f32 = 1e-30;
 
-/// Rounds a row of `blocks` blocks.
+/// Rounds a row of `blocks` blocks, each of which is written `step` blocks behind the one before.
 ///
 /// # Safety
 /// `x` and `to` are valid for the row and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: usize, to: Activations) {
+pub(super) unsafe fn round<S: Simd, const EXACT: bool>(
+    x: *const f32,
+    blocks: usize,
+    to: Activations,
+    step: usize,
+) {
     let most = if EXACT { (127 * BASE + 127) as f32 } else { 127.0 };
     let digits = if EXACT { 2 * BLOCK } else { BLOCK };
     for block in 0..blocks {
@@ -65,7 +70,7 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(x: *const f32, blocks: us
         } else {
             (if largest <= f32::MAX { largest / most } else { f32::NAN }, most / largest)
         };
-        let mut sums = [0; 2];
+        let (block, mut sums) = (block * step, [0; 2]);
         for (half, value) in values.into_iter().enumerate() {
             let n = S::round(S::mul(value, S::splat(inverse)));
             let out = to.digits.add(block * digits);

@@ -75,10 +75,24 @@ impl Integers {
     }
 }
 
+/// In which form products take rounded rows. Where they differ, the last of these is what all can be made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// In their [groups](super::rounding::group), of so many rows.
+    Grouped(usize),
+    /// One after the other.
+    Ordered,
+    /// The same, and in pairs too.
+    Paired,
+}
+
 /// Rows of one length on their way to integers.
 struct Rounding {
     to: Activations,
     n_in: usize,
+    rows: usize,
+    /// Of a group; one where they stay in order.
+    of: usize,
     exact: bool,
     kernel: Round,
     /// Where they are put in pairs, too, while they are at hand.
@@ -99,12 +113,14 @@ impl Rounding {
         // SAFETY: the caller's promise; a table of kernels exists only on machines that have its
         // instructions.
         unsafe {
-            let to = self.to.skip(i * blocks, self.exact);
-            (self.kernel)(x.as_ptr(), whole.len(), to);
+            let first = i / self.of * self.of;
+            let step = self.of.min(self.rows - first);
+            let to = self.to.skip(first * blocks + i - first, self.exact);
+            (self.kernel)(x.as_ptr(), whole.len(), to, step);
             if !rest.is_empty() {
                 let mut last = [0.0; BLOCK];
                 last[..rest.len()].copy_from_slice(rest);
-                (self.kernel)(last.as_ptr(), 1, to.skip(whole.len(), self.exact));
+                (self.kernel)(last.as_ptr(), 1, to.skip(whole.len() * step, self.exact), step);
             }
             if let Some((start, pair)) = self.paired {
                 let width = digits(self.n_in, self.exact);
@@ -221,35 +237,36 @@ impl ProductScratch {
         }
     }
 
-    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand, and puts it in pairs
-    /// where that is asked for.
+    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand.
     pub(crate) fn products_of<'a>(
         &'a mut self,
         kernels: &'a Kernels,
         pool: &'a Pool,
         (x, n_in): (&'a mut [f32], usize),
-        (precision, paired): (Precision, bool),
+        (precision, form): (Precision, Form),
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
-        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact, paired);
+        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact, form);
         pool.rows(x, n_in, to.least(), |i, row, _| {
             make(i, row);
             // SAFETY: there is room for all rows, and each is given out once.
             unsafe { to.row(i, row) };
         });
-        Products { rounded: true, paired, ..self.products(kernels, pool, x, n_in, precision) }
+        let mut products = self.products(kernels, pool, x, n_in, precision);
+        products.has(form);
+        products
     }
 
-    /// Rounds rows of `n_in` elements, and puts them in pairs where that is asked for.
+    /// Rounds rows of `n_in` elements.
     pub(super) fn round(
         &mut self,
         kernels: &Kernels,
         pool: &Pool,
         (x, n_in): (&[f32], usize),
         exact: bool,
-        paired: bool,
+        form: Form,
     ) {
-        let to = self.rounding(kernels, x.len(), n_in, exact, paired);
+        let to = self.rounding(kernels, x.len(), n_in, exact, form);
         pool.run(x.len() / n_in, to.least(), &|range, _| {
             for i in range {
                 // SAFETY: there is room for all rows, and each is given out once.
@@ -259,21 +276,19 @@ impl ProductScratch {
     }
 
     /// Makes room for rows of so many elements in all.
-    fn rounding(
-        &mut self,
-        kernels: &Kernels,
-        len: usize,
-        n_in: usize,
-        exact: bool,
-        paired: bool,
-    ) -> Rounding {
+    fn rounding(&mut self, kernels: &Kernels, len: usize, n_in: usize, exact: bool, form: Form) -> Rounding {
         let rows = len / n_in.max(1);
-        self.integers.reserve(rows * n_in.div_ceil(BLOCK), exact);
-        let paired = paired.then(|| {
-            grow(&mut self.integers.paired, rows * digits(n_in, exact));
-            (self.integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
+        let (integers, of) = match form {
+            Form::Grouped(of) => (&mut self.grouped[0], of),
+            Form::Ordered | Form::Paired => (&mut self.integers, 1),
+        };
+        integers.reserve(rows * n_in.div_ceil(BLOCK), exact);
+        let paired = (form == Form::Paired).then(|| {
+            grow(&mut integers.paired, rows * digits(n_in, exact));
+            (integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
         });
-        Rounding { to: self.integers.start(), n_in, exact, kernel: kernels.round[usize::from(exact)], paired }
+        let kernel = kernels.round[usize::from(exact)];
+        Rounding { to: integers.start(), n_in, rows, of, exact, kernel, paired }
     }
 
     /// The rounded rows of `n_in` elements from `row` on.

@@ -23,7 +23,7 @@ use memmap2::MmapMut;
 use super::compact::{Coarse, tile_bytes};
 use super::linear::{Products, SharedWork, Work};
 use super::rounding::Activations;
-use super::scratch::grow;
+use super::scratch::{Form, grow};
 use super::simd::{BLOCK, LANES};
 use super::top::{Largest, STRIP};
 use super::{Kernels, Matrix};
@@ -91,7 +91,7 @@ impl Products<'_> {
     /// no number.
     pub(super) fn coarse(&mut self) -> Option<Activations> {
         let scratch = &mut *self.scratch;
-        scratch.round(self.kernels, self.pool, (self.x, self.n_in), false, false);
+        scratch.round(self.kernels, self.pool, (self.x, self.n_in), false, Form::Ordered);
         let (mut norms, mut apart) = (std::mem::take(&mut scratch.norms), std::mem::take(&mut scratch.apart));
         norms.clear();
         apart.clear();

@@ -2,8 +2,10 @@
 
 use super::super::rounding::{Activations, group};
 use super::super::simd::BASE;
-use super::super::{BLOCK, Kernels, portable};
+use super::super::{BLOCK, Form, Kernels, ProductScratch, portable};
 use super::{Numbers, assert_near, assert_same, others};
+use crate::engine::Precision;
+use crate::engine::cpu::pool::Pool;
 
 /// Rounded rows, each array ending where it should.
 pub(super) struct Rows {
@@ -43,7 +45,7 @@ impl Rows {
             // SAFETY: all arrays have room for the row, and the machine has the instructions.
             unsafe {
                 let x = x[row * blocks * BLOCK..].as_ptr();
-                (kernels.round[usize::from(exact)])(x, blocks, rounded.from(row));
+                (kernels.round[usize::from(exact)])(x, blocks, rounded.from(row), 1);
             }
         }
         rounded
@@ -166,6 +168,46 @@ fn rounding_is_the_same_everywhere_and_as_near_as_stated() {
             assert_eq!(oracle.scaled_sum[block], oracle.sum[block] as f32 * scale);
             for (i, sum) in sums.into_iter().enumerate() {
                 assert_eq!(oracle.scaled_half_sum[2 * block + i], sum as f32 * scale);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_rounded_into_their_groups() {
+    let (mut numbers, pool) = (Numbers(5), Pool::new(2).unwrap());
+    for (exact, precision) in [(false, Precision::Fast), (true, Precision::Exact)] {
+        // The last group has fewer rows, and rows need not be whole blocks. Both threads have some.
+        for (rows, n_in, of) in [(21, 1024usize, 8), (16, 992, 8), (37, 1008, 16), (3, 40, 16)] {
+            let blocks = n_in.div_ceil(BLOCK);
+            let x = &activations(&mut numbers, rows, blocks)[..rows * n_in];
+            for kernels in others().chain([&portable::KERNELS]) {
+                let all = |found: Activations| {
+                    let n = rows * blocks;
+                    // SAFETY: the scratch memory has so many blocks.
+                    unsafe {
+                        let digits =
+                            std::slice::from_raw_parts(found.digits, n * BLOCK * (1 + usize::from(exact)));
+                        let words = [
+                            std::slice::from_raw_parts(found.scale.cast::<u32>(), n),
+                            std::slice::from_raw_parts(found.sum.cast(), n),
+                            std::slice::from_raw_parts(found.scaled_sum.cast(), n),
+                            std::slice::from_raw_parts(found.half_sum.cast(), 2 * n),
+                            std::slice::from_raw_parts(found.scaled_half_sum.cast(), 2 * n),
+                        ];
+                        (digits.to_vec(), words.map(<[u32]>::to_vec))
+                    }
+                };
+                let mut scratch = ProductScratch::new(rows, n_in, precision);
+                scratch.round(kernels, &pool, (x, n_in), exact, Form::Ordered);
+                let ordered = scratch.activations(0, n_in, exact);
+                scratch.group(&pool, ordered, (&(0..rows), of), (x.len(), n_in), (exact, false));
+                let copied = all(scratch.grouped(0, n_in, (exact, false)));
+
+                let mut scratch = ProductScratch::new(rows, n_in, precision);
+                scratch.round(kernels, &pool, (x, n_in), exact, Form::Grouped(of));
+                let rounded = all(scratch.grouped(0, n_in, (exact, false)));
+                assert_eq!(rounded, copied, "{}, {rows} rows of {n_in} by {of}", kernels.name);
             }
         }
     }
