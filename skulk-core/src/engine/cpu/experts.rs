@@ -145,7 +145,7 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         let make = |row: usize, gate: &mut [f32]| {
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
         };
-        // Each expert takes rows of its own.
+        // One after the other: groups would begin with each expert's rows.
         let mut products = if let Some(form) = first_down.form(precision, 1) {
             scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, form), make)
         } else {

@@ -162,7 +162,7 @@ const fn apart<S: Simd, F: Format>() -> usize {
     if S::APART == MOST {
         MOST
     } else if lines {
-        // On x86 they lose a tenth.
+        // On x86 they lose by it.
         0
     } else if F::TOGETHER == 1 && S::APART > 1 {
         // More rows gain nothing where no bytes are shared.

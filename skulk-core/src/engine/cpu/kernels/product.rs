@@ -30,6 +30,7 @@ pub(super) struct Product {
     pub(super) blocks: usize,
     /// Blocks in a row of activations. Where weight rows are padded they are fewer: what lies behind is left out.
     pub(super) x_blocks: usize,
+    /// For kernels of many rows anything.
     pub(super) x: Activations,
     /// The same [grouped](super::rounding::group) for kernels of many rows; for others anything.
     pub(super) grouped: Activations,

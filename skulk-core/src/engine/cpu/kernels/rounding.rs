@@ -10,7 +10,7 @@
 use super::simd::{BASE, BLOCK, LANES, Simd};
 
 /// Rows of activations as integers with a scale for each block: where they are written, and where products
-/// read them.
+/// read them. Shapes are those of rows one after the other; see [`group`] for others.
 #[derive(Clone, Copy)]
 pub(super) struct Activations {
     /// `[rows, blocks, digits · 32]`: one digit, or what [`Simd::store_exact`] makes of two.

@@ -257,7 +257,7 @@ impl ProductScratch {
         products
     }
 
-    /// Rounds rows of `n_in` elements.
+    /// Rounds rows of `n_in` elements, in some form.
     pub(super) fn round(
         &mut self,
         kernels: &Kernels,

@@ -138,9 +138,14 @@ impl Products<'_> {
         self.x.len() / self.n_in.max(1)
     }
 
-    /// The exact product of all rows with a matrix, with room for a strip in each row of the output.
+    /// The exact product of all rows with a matrix, with room for a strip in each row of the output. Rows can be taken
+    /// [one by one](Work::of_row), too.
     pub(super) fn exactly(&mut self, matrix: &Matrix) -> Work {
         self.set_precision(Precision::Exact, false);
+        if let Some(form) = matrix.form(Precision::Exact, 1) {
+            self.scratch.round(self.kernels, self.pool, (self.x, self.n_in), true, form);
+            self.has(form);
+        }
         self.work(matrix, 0..self.n_rows(), STRIP * LANES)
     }
 }
