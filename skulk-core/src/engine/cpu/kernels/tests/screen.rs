@@ -142,7 +142,7 @@ fn the_largest_logits_of_several_rows_are_those_of_each() {
             let matrix = Matrix::new(kernels, weight.clone(), None).unwrap();
             for k in [1, 40, 700] {
                 let alone: Vec<_> = inputs.iter().map(|x| top(&pool, kernels, &matrix, x, k)).collect();
-                for rows in [4, 16, 17, 32] {
+                for rows in [4, 5, 16, 17, 32] {
                     let x = inputs[..rows].concat();
                     let (ids, logits): (Vec<_>, Vec<_>) = alone[..rows].iter().cloned().unzip();
                     let found = top(&pool, kernels, &matrix, &x, k);
