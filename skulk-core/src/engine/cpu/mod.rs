@@ -8,6 +8,7 @@ mod experts;
 mod features;
 mod heads;
 pub(crate) mod kernels;
+mod lines;
 mod nearest;
 mod pool;
 mod rows;
@@ -19,6 +20,7 @@ pub(crate) use experts::results as expert_results;
 use features::Chosen as ChosenFeatures;
 use heads::ByHead;
 use kernels::{Form, Kernels, Matrix, ProductScratch, Products};
+use lines::Lines;
 pub(crate) use nearest::Nearest;
 use pool::Pool;
 
@@ -121,7 +123,7 @@ fn all<'a>(mut list: Products<'a>, rows: usize, products: &'a mut [(&Matrix, &mu
 
 /// Rows in ordinary memory, packed at the width of the operation that wrote them.
 pub(crate) struct Buffer {
-    data: Vec<f32>,
+    data: Lines<f32>,
     width: usize,
 }
 
@@ -177,10 +179,7 @@ impl Backend for Cpu {
                 .with_hint("use a smaller prefill chunk")
         };
         let len = rows.checked_mul(width).ok_or_else(too_large)?;
-        // Ask first: the allocation below would end the process instead of failing. It is made
-        // zeroed, as such pages exist only from their first use on: short prompts need few.
-        Vec::<f32>::new().try_reserve_exact(len).map_err(|e| too_large().with_source(e))?;
-        let data = vec![0.0; len];
+        let data = Lines::new(len).map_err(|e| too_large().with_source(e))?;
         Ok(Buffer { data, width })
     }
 
@@ -650,7 +649,7 @@ impl Backend for Cpu {
         pages: &mut Self::Pages,
         out: &mut Chosen,
     ) -> Result<()> {
-        let buffers = [op.kv[0], op.kv[1], op.query, op.key, op.weights].map(|x| x.data.as_slice());
+        let buffers = [op.kv[0], op.kv[1], op.query, op.key, op.weights].map(|x| &x.data[..]);
         attention::choose((self.kernels, &self.pool), &mut stream.chooser, op, buffers, pages, out)
     }
 
@@ -664,7 +663,7 @@ impl Backend for Cpu {
         out: &mut Buffer,
     ) -> Result<()> {
         out.width = op.attention.n_heads * op.attention.value_dim();
-        let kv = kv.map(|kv| kv.map(|x| x.data.as_slice()));
+        let kv = kv.map(|kv| kv.map(|x| &x.data[..]));
         let scratch = &mut stream.attention;
         attention::attend(self.kernels, &self.pool, scratch, op, (&q.data, kv), pages, &mut out.data)
     }

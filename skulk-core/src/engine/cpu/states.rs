@@ -3,10 +3,8 @@
 //! A layer's state of a sequence lies in one piece: the heads' matrices, as kernels take them, then the inputs that later
 //! rows are convolved with. Rows are prepared and finished side by side, states go through them tile by tile.
 
-use std::collections::TryReserveError;
-use std::ops::{Deref, DerefMut};
-
-use super::kernels::{LINE, Place, Recurrence, aligned};
+use super::kernels::{Place, Recurrence};
+use super::lines::Lines;
 use super::{Buffer, Cpu, LEAST_ELEMENTS};
 use crate::arch::{Activation, MOST_CONVOLVED, RecurrentGate, RecurrentRule, RecurrentSpec, RopeLayout};
 use crate::engine::backend::{Recur, Run, StatePart};
@@ -17,38 +15,7 @@ use crate::math;
 pub(crate) struct States {
     len: usize,
     /// By number; none where one has no memory.
-    list: Vec<Option<State>>,
-}
-
-/// A sequence's state. It begins where a line of the cache does, so that each vector of it lies in one line.
-pub(crate) struct State {
-    memory: Box<[f32]>,
-    first: usize,
-    len: usize,
-}
-
-impl State {
-    fn new(len: usize) -> Result<Self, TryReserveError> {
-        let mut memory = Vec::new();
-        memory.try_reserve_exact(len.saturating_add(LINE))?;
-        memory.resize(len + LINE, 0.0);
-        let memory = memory.into_boxed_slice();
-        Ok(Self { first: aligned(&memory), memory, len })
-    }
-}
-
-impl Deref for State {
-    type Target = [f32];
-
-    fn deref(&self) -> &[f32] {
-        &self.memory[self.first..self.first + self.len]
-    }
-}
-
-impl DerefMut for State {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.memory[self.first..self.first + self.len]
-    }
+    list: Vec<Option<Lines<f32>>>,
 }
 
 /// Working memory, which grows with its first uses.
@@ -72,7 +39,7 @@ impl States {
     pub(super) fn add(&mut self, number: u32) -> Result<()> {
         let number = number as usize;
         let missing = (number + 1).saturating_sub(self.list.len());
-        let state = self.list.try_reserve(missing).and_then(|()| State::new(self.len)).map_err(|e| {
+        let state = self.list.try_reserve(missing).and_then(|()| Lines::new(self.len)).map_err(|e| {
             Error::new(ErrorKind::OutOfMemory, "cannot reserve a layer's state of a sequence")
                 .with_hint("close sessions")
                 .with_source(e)

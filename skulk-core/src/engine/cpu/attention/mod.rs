@@ -21,6 +21,7 @@ pub(crate) use pages::Pages;
 
 use super::Cpu;
 use super::kernels::{Cell, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax};
+use super::lines::clear;
 use super::pool::Pool;
 use crate::arch::AttentionSpec;
 use crate::engine::backend::{Attend, PAGE, PageSpec, Span};
@@ -236,7 +237,7 @@ impl<'a> Job<'a> {
         running.clear();
         running.resize(self.rows * group, Softmax::EMPTY);
         for row in 0..self.rows {
-            out.row(row).fill(0.0);
+            clear(out.row(row));
         }
         for partition in self.partitions() {
             self.kernels.partition(&self.partition(queries, own, partition), scratch);
@@ -298,7 +299,7 @@ impl<'a> Job<'a> {
     fn combine(&self, row: usize, head: usize, partials: &[f32], width: usize, out: &mut [f32]) {
         let (n, group, part) = (self.partitions().len(), self.group, 2 + self.spec.value_dim());
         let pair = row * group + head % group;
-        out.fill(0.0);
+        clear(out);
         let mut running = Softmax::EMPTY;
         for partition in 0..n {
             let from = &partials[(head / group * n + partition) * width + pair * part..][..part];

@@ -11,7 +11,10 @@
 //!
 //! Of latent vectors there are keys alone, whose first elements are the values: products turn them round.
 
+use std::collections::TryReserveError;
+
 use super::super::kernels::{BLOCK, BYTES_BEHIND, Kernels, Stored, WIDTH};
+use super::super::lines::Lines;
 use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,10 +31,16 @@ pub(crate) struct Pages {
 }
 
 /// All heads' keys, then all heads' values, then what products may read behind them.
-struct Page(Box<[u8]>);
+struct Page(Lines<u8>);
 
 fn absent() -> Error {
     Error::new(ErrorKind::Internal, "a page of keys and values has no memory")
+}
+
+fn too_large(e: TryReserveError) -> Error {
+    Error::new(ErrorKind::OutOfMemory, "cannot reserve a page of keys and values")
+        .with_hint("close sessions, or use a smaller context")
+        .with_source(e)
 }
 
 /// A head's keys or values within a page.
@@ -114,16 +123,11 @@ impl Pages {
     /// Reserves memory for a page.
     pub(crate) fn add(&mut self, page: u32) -> Result<()> {
         let bytes = self.spec.checked_bytes()? + BYTES_BEHIND;
-        let (page, mut memory) = (page as usize, Vec::new());
+        let page = page as usize;
         let missing = (page + 1).saturating_sub(self.pages.len());
-        memory.try_reserve_exact(bytes).and_then(|()| self.pages.try_reserve(missing)).map_err(|e| {
-            Error::new(ErrorKind::OutOfMemory, "cannot reserve a page of keys and values")
-                .with_hint("close sessions, or use a smaller context")
-                .with_source(e)
-        })?;
-        memory.resize(bytes, 0);
+        let memory = self.pages.try_reserve(missing).and_then(|()| Lines::new(bytes)).map_err(too_large)?;
         self.pages.resize_with(self.pages.len() + missing, || None);
-        self.pages[page] = Some(Page(memory.into_boxed_slice()));
+        self.pages[page] = Some(Page(memory));
         Ok(())
     }
 
@@ -150,8 +154,9 @@ impl Pages {
     /// Adds a page's keys and values to `out`; what lies behind the first `rows` positions as zeros.
     pub(crate) fn read(&self, kernels: &Kernels, page: u32, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         let (spec, bytes) = (&self.spec, self.spec.checked_bytes()?);
-        let mut copy =
-            Page(Some(self.page(page)).filter(|page| page.len() >= bytes).ok_or_else(absent)?.into());
+        let page = Some(self.page(page)).filter(|page| page.len() >= bytes).ok_or_else(absent)?;
+        let mut copy = Page(Lines::new(page.len()).map_err(too_large)?);
+        copy.0.copy_from_slice(page);
         let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
         for slot in rows..PAGE {
             let both = [false, true].into_iter().filter(|values| !values || spec.latent.is_none());

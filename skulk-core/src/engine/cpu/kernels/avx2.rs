@@ -48,6 +48,18 @@ unsafe fn first(n: usize) -> I {
     [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(8).cast())]
 }
 
+/// Stores a block's integers; the sums of its halves.
+#[inline(always)]
+pub(super) unsafe fn store_bytes(p: *mut i8, block: __m256i) -> [i32; 2] {
+    _mm256_storeu_si256(p.cast(), block);
+    // Sums of eight bytes each, which are unsigned ones there.
+    let shifted = _mm256_xor_si256(block, _mm256_set1_epi8(i8::MIN));
+    let eights = _mm256_sad_epu8(shifted, _mm256_setzero_si256());
+    let halves = _mm256_add_epi32(eights, _mm256_unpackhi_epi64(eights, eights));
+    let (first, second) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+    [_mm_cvtsi128_si32(first) - 128 * LANES as i32, _mm_cvtsi128_si32(second) - 128 * LANES as i32]
+}
+
 /// Sums of eight vectors.
 #[inline(always)]
 unsafe fn eight_sums(x: &[F]) -> __m256 {
@@ -292,6 +304,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let a = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
             _mm_storel_epi64(p.add(8 * i).cast(), a);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_block(p: *mut i8, [a, b]: [I; 2]) -> [i32; 2] {
+        // Packing takes the halves of both registers in turns.
+        let bytes = _mm256_packs_epi16(_mm256_packs_epi32(a[0], a[1]), _mm256_packs_epi32(b[0], b[1]));
+        store_bytes(p, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)))
     }
 
     #[inline(always)]

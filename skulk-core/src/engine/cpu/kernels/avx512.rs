@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::avx2::Avx2;
+use super::avx2::{Avx2, store_bytes};
 use super::simd::{LANES, Rows, Simd, operations, two_steps};
 
 /// AVX-512 F, BW, DQ, VL and VNNI. `BF16`: with products of bfloat16 numbers too. `SIGNED`: weights are packed as
@@ -98,6 +98,11 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), a);
     }
 
+    #[inline(always)]
+    unsafe fn store_block(p: *mut i8, [a, b]: [I; 2]) -> [i32; 2] {
+        let (a, b) = (_mm512_cvtepi32_epi8(a), _mm512_cvtepi32_epi8(b));
+        store_bytes(p, _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b))
+    }
     #[inline(always)]
     unsafe fn largest(a: F, b: F) -> f32 {
         // As integers, what is not a number is larger than all numbers.

@@ -69,7 +69,7 @@ impl Kernels {
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
         assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
-        scratch.prepare(part, 0);
+        scratch.prepare(part, seen, 0);
         for page in pages {
             let keys = &part.keys[page];
             for strip in keys.strips() {
@@ -80,7 +80,8 @@ impl Kernels {
         for row in 0..part.rows {
             let (seen, mut sums) = (part.seen(row), [0.0; PARTITION]);
             let own = row * part.heads..(row + 1) * part.heads;
-            for (scores, weight) in scratch.scores[own.clone()].iter().zip(&weights[own]) {
+            let scores = &scratch.scores.as_chunks::<PARTITION>().0[own.clone()];
+            for (scores, weight) in scores.iter().zip(&weights[own]) {
                 for (sum, score) in sums[seen.clone()].iter_mut().zip(&scores[seen.clone()]) {
                     *sum += weight * if *score > 0.0 { *score } else { 0.0 };
                 }

@@ -7,10 +7,11 @@ use super::format::Beside;
 use super::matrix::{Kernel, Matrix, Source};
 use super::product::Product;
 use super::scaled;
-use super::scratch::{Form, ProductScratch, grow};
+use super::scratch::{Form, ProductScratch};
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised};
 use crate::engine::Precision;
+use crate::engine::cpu::lines::Lines;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::trace;
 
@@ -133,8 +134,8 @@ unsafe impl Sync for Packed {}
 
 impl Packed {
     /// Makes room for tiles of `len` elements.
-    pub(super) fn new(memory: &mut Vec<i32>, len: usize, pool: &Pool) -> Self {
-        grow(memory, len * pool.threads());
+    pub(super) fn new(memory: &mut Lines<i32>, len: usize, pool: &Pool) -> Self {
+        memory.grow(len * pool.threads());
         Self { start: memory.as_mut_ptr(), len }
     }
 

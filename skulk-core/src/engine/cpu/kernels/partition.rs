@@ -12,6 +12,7 @@ use super::simd::{BLOCK, LANES};
 use super::stored::{F32, Matrix, Stored};
 use crate::arch::Window;
 use crate::engine::KvType;
+use crate::engine::cpu::lines::{Lines, clear};
 
 /// Pairs that are worth conversions of their own.
 const PACKED: usize = 3 * MOST;
@@ -61,6 +62,13 @@ impl Partition<'_> {
         self.seen(pairs.start / self.heads).start..self.seen((pairs.end - 1) / self.heads).end
     }
 
+    /// The pairs of each row among some.
+    fn by_row(&self, pairs: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let heads = self.heads;
+        let rows = pairs.start / heads..pairs.end.div_ceil(heads);
+        rows.map(move |row| pairs.start.max(row * heads)..pairs.end.min((row + 1) * heads))
+    }
+
     /// Whether there are enough pairs for conversions of their own.
     fn packed(&self) -> bool {
         self.rows * self.heads >= PACKED
@@ -81,16 +89,16 @@ impl Partition<'_> {
 #[derive(Default)]
 pub(crate) struct PartitionScratch {
     /// Scores, then weights.
-    pub(super) scores: Vec<[f32; PARTITION]>,
+    pub(super) scores: Lines<f32>,
     /// Weights of a strip of positions times their scales.
-    scaled: Vec<[f32; WIDTH]>,
-    values: Vec<f32>,
+    scaled: Lines<f32>,
+    values: Lines<f32>,
     parts: Vec<Softmax>,
     /// Where each pair's query begins.
     queries: Vec<usize>,
-    pub(super) panel: Vec<f32>,
+    pub(super) panel: Lines<f32>,
     /// A panel of latent vectors, turned round.
-    pub(super) turned: Vec<f32>,
+    pub(super) turned: Lines<f32>,
     /// Elements of values.
     dim: usize,
 }
@@ -98,29 +106,30 @@ pub(crate) struct PartitionScratch {
 impl PartitionScratch {
     /// Makes room for so many pairs.
     pub(crate) fn reserve(&mut self, pairs: usize, dim: usize) {
-        let columns = dim.next_multiple_of(LANES);
-        if self.scores.len() < pairs {
-            self.scores.resize(pairs, [0.0; PARTITION]);
-            self.scaled.resize(pairs, [0.0; WIDTH]);
+        self.scores.grow(pairs * PARTITION);
+        self.scaled.grow(pairs * WIDTH);
+        self.values.grow(pairs * dim.next_multiple_of(LANES));
+        self.panel.grow(PANEL);
+        self.turned.grow(PANEL);
+        if self.parts.len() < pairs {
             self.parts.resize(pairs, Softmax::EMPTY);
         }
         self.queries.reserve(pairs.saturating_sub(self.queries.len()));
-        if self.values.len() < pairs * columns {
-            self.values.resize(pairs * columns, 0.0);
-        }
-        self.panel.resize(PANEL, 0.0);
-        self.turned.resize(PANEL, 0.0);
     }
 
-    pub(super) fn prepare(&mut self, part: &Partition<'_>, dim: usize) {
+    /// For the positions that `part` sees.
+    pub(super) fn prepare(&mut self, part: &Partition<'_>, seen: Range<usize>, dim: usize) {
         let pairs = part.rows * part.heads;
         self.reserve(pairs, dim);
         self.queries.clear();
         self.queries.extend((0..pairs).map(|pair| part.query(pair)));
         self.dim = dim;
         let columns = self.columns();
-        self.scores[..pairs].fill([0.0; PARTITION]);
-        self.values[..pairs * columns].fill(0.0);
+        let pages = seen.start / WIDTH * WIDTH..seen.end.next_multiple_of(WIDTH);
+        for scores in self.scores.chunks_exact_mut(PARTITION).take(pairs) {
+            clear(&mut scores[pages.clone()]);
+        }
+        clear(&mut self.values[..pairs * columns]);
     }
 
     /// Elements of a pair's values, filled up to whole vectors.
@@ -151,7 +160,7 @@ impl Kernels {
             assert!(stored.has(dim), "a page's keys or values");
         }
         assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
-        scratch.prepare(part, values_dim);
+        scratch.prepare(part, seen.clone(), values_dim);
 
         for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
             let keys = &part.keys[page];
@@ -166,7 +175,7 @@ impl Kernels {
             let seen = part.seen(pair / part.heads);
             scratch.parts[pair] = Softmax::EMPTY;
             if !seen.is_empty() {
-                let scores = &mut scratch.scores[pair];
+                let scores = &mut scratch.scores.as_chunks_mut().0[pair];
                 // SAFETY: the machine has the instructions.
                 scratch.parts[pair] = unsafe { softmax(scores, seen, part.scale, part.softcap) };
             }
@@ -231,7 +240,7 @@ impl Kernels {
                 if seen.is_empty() {
                     continue;
                 }
-                let scores = scratch.scores.as_flattened_mut().as_mut_ptr();
+                let scores = scratch.scores.as_mut_ptr();
                 let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
                 for i in 0..MOST {
                     let pair = (pairs.start + i).min(pairs.end - 1);
@@ -273,7 +282,9 @@ impl Kernels {
         let rows = (sub.start - first) / of_row..(sub.end - first).div_ceil(of_row);
         if !group.scales.is_null() {
             let vectors = strip.len() / LANES;
-            for (weights, to) in scratch.scores[..pairs].iter().zip(&mut scratch.scaled) {
+            let (weights, scaled) =
+                (scratch.scores.chunks_exact(PARTITION), scratch.scaled.chunks_exact_mut(WIDTH));
+            for (weights, to) in weights.zip(scaled).take(pairs) {
                 // SAFETY: both have the strip's positions, and there is a scale for each of them.
                 unsafe {
                     (self.attention.scale)(weights[first..].as_ptr(), group.scales, to.as_mut_ptr(), vectors);
@@ -295,7 +306,7 @@ impl Kernels {
         }
         for pairs in tiles(pairs) {
             let seen = |pair: usize| within(part.seen(pair / part.heads));
-            // What all see they take together; what comes before and behind, one by one.
+            // What all see they take together; what comes before and behind, each row's heads.
             let common =
                 seen(pairs.end - 1).start.next_multiple_of(of_row)..seen(pairs.start).end / of_row * of_row;
             let common = if common.is_empty() { sub.end..sub.end } else { common };
@@ -305,13 +316,14 @@ impl Kernels {
                     unsafe { self.add_values(scratch, pairs, positions, place, column, values) };
                 }
             };
-            for pair in pairs.clone() {
-                let seen = seen(pair);
-                add(pair..pair + 1, seen.start..seen.end.min(common.start));
+            for pairs in part.by_row(pairs.clone()) {
+                let seen = seen(pairs.start);
+                add(pairs, seen.start..seen.end.min(common.start));
             }
             add(pairs.clone(), common.clone());
-            for pair in pairs {
-                add(pair..pair + 1, common.end..seen(pair).end);
+            for pairs in part.by_row(pairs) {
+                let seen = seen(pairs.start);
+                add(pairs, common.end..seen.end);
             }
         }
     }
@@ -382,9 +394,9 @@ impl Kernels {
         for i in 0..MOST {
             let pair = (pairs.start + i).min(pairs.end - 1);
             let weights = if values.scales.is_null() {
-                &scratch.scores[pair][places.clone()]
+                &scratch.scores[pair * PARTITION..][..PARTITION][places.clone()]
             } else {
-                &scratch.scaled[pair][positions.start - strip..positions.end - strip]
+                &scratch.scaled[pair * WIDTH..][..WIDTH][positions.start - strip..positions.end - strip]
             };
             a[i] = weights.as_ptr();
             c[i] = sums.wrapping_add(pair * columns + column);

@@ -8,8 +8,8 @@
 //! Every generic function here needs `S`'s instructions; addresses come from slices that were checked.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
+use super::super::lines::Lines;
 use super::super::pool::Pool;
-use super::super::states::State;
 use super::Kernels;
 use super::rows::exp;
 use super::simd::{LANES, Simd};
@@ -110,7 +110,7 @@ impl Kernels {
         &self,
         pool: &Pool,
         op: Recurrence<'_>,
-        pages: &mut [Option<State>],
+        pages: &mut [Option<Lines<f32>>],
         runs: &[Run],
         places: &mut Vec<Place>,
     ) -> Result<()> {

@@ -7,7 +7,7 @@
 //! Fast with weights in bfloat16: the nearest of these numbers, off by at most 1/512 of itself.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{BASE, BLOCK, LANES, Simd};
+use super::simd::{BASE, BLOCK, LANES, Simd, integer_sums};
 
 /// Rows of activations as integers with a scale for each block: where they are written, and where products
 /// read them. Shapes are those of rows one after the other; see [`group`] for others.
@@ -70,28 +70,25 @@ pub(super) unsafe fn round<S: Simd, const EXACT: bool>(
         } else {
             (if largest <= f32::MAX { largest / most } else { f32::NAN }, most / largest)
         };
-        let (block, mut sums) = (block * step, [0; 2]);
-        for (half, value) in values.into_iter().enumerate() {
-            let n = S::round(S::mul(value, S::splat(inverse)));
-            let out = to.digits.add(block * digits);
-            if EXACT {
+        let (block, inverse) = (block * step, S::splat(inverse));
+        let out = to.digits.add(block * digits);
+        let halves = [S::round(S::mul(values[0], inverse)), S::round(S::mul(values[1], inverse))];
+        let sums = if EXACT {
+            for (half, n) in halves.into_iter().enumerate() {
                 let upper = S::round(S::mul(S::to_f32(n), S::splat(1.0 / BASE as f32)));
                 S::store_exact(out, half, upper, S::iadd(n, S::imul(upper, S::isplat(-BASE))));
-            } else {
-                S::store_i8(out.add(half * LANES), n);
             }
-            // Below 2^24 in all: exact.
-            sums[half] = S::sum(S::to_f32(n)) as i32;
-        }
+            integer_sums::<S>(halves)
+        } else {
+            S::store_block(out, halves)
+        };
         *to.scale.add(block) = scale;
         // Wraps only where there is something that is no number.
         let sum = i32::wrapping_add(sums[0], sums[1]);
         *to.sum.add(block) = sum;
         *to.scaled_sum.add(block) = sum as f32 * scale;
-        for (half, sum) in sums.into_iter().enumerate() {
-            *to.half_sum.add(2 * block + half) = sum;
-            *to.scaled_half_sum.add(2 * block + half) = sum as f32 * scale;
-        }
+        *to.half_sum.cast::<[i32; 2]>().add(block) = sums;
+        *to.scaled_half_sum.cast::<[f32; 2]>().add(block) = [sums[0] as f32 * scale, sums[1] as f32 * scale];
     }
 }
 

@@ -9,6 +9,7 @@ use super::simd::BLOCK;
 use super::top::Largest;
 use super::{Kernels, Pair, Round};
 use crate::engine::Precision;
+use crate::engine::cpu::lines::Lines;
 use crate::engine::cpu::pool::Pool;
 
 /// Activations below which another thread costs more than it saves.
@@ -19,9 +20,8 @@ pub(crate) struct ProductScratch {
     integers: Integers,
     /// The same grouped, where that is asked for, and those in pairs.
     grouped: [Integers; 2],
-    /// From [`aligned`] on.
-    bf16: Vec<u32>,
-    pub(super) packed: Vec<i32>,
+    bf16: Lines<u32>,
+    pub(super) packed: Lines<i32>,
     pub(super) list: Vec<Item>,
     /// Each thread's.
     pub(super) largest: Vec<Mutex<Largest>>,
@@ -42,25 +42,25 @@ unsafe impl Send for ProductScratch {}
 /// Rows as integers; see [`Activations`].
 #[derive(Default)]
 struct Integers {
-    digits: Vec<i8>,
+    digits: Lines<i8>,
     /// The same in pairs, where they are asked for.
-    paired: Vec<i8>,
-    scale: Vec<f32>,
-    sum: Vec<i32>,
-    scaled_sum: Vec<f32>,
-    half_sum: Vec<i32>,
-    scaled_half_sum: Vec<f32>,
+    paired: Lines<i8>,
+    scale: Lines<f32>,
+    sum: Lines<i32>,
+    scaled_sum: Lines<f32>,
+    half_sum: Lines<i32>,
+    scaled_half_sum: Lines<f32>,
 }
 
 impl Integers {
     /// Makes room for so many blocks.
     fn reserve(&mut self, blocks: usize, exact: bool) {
-        grow(&mut self.digits, blocks * BLOCK * if exact { 2 } else { 1 });
-        grow(&mut self.scale, blocks);
-        grow(&mut self.sum, blocks);
-        grow(&mut self.scaled_sum, blocks);
-        grow(&mut self.half_sum, 2 * blocks);
-        grow(&mut self.scaled_half_sum, 2 * blocks);
+        self.digits.grow(blocks * BLOCK * if exact { 2 } else { 1 });
+        self.scale.grow(blocks);
+        self.sum.grow(blocks);
+        self.scaled_sum.grow(blocks);
+        self.half_sum.grow(2 * blocks);
+        self.scaled_half_sum.grow(2 * blocks);
     }
 
     fn start(&mut self) -> Activations {
@@ -176,15 +176,6 @@ pub(super) fn grow<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) {
     }
 }
 
-/// Words of a cache line.
-pub(crate) const LINE: usize = 16;
-
-/// Where the first cache line begins, below [`LINE`]: vectors that lie across two take twice as long to
-/// load.
-pub(crate) fn aligned<W>(words: &[W]) -> usize {
-    words.as_ptr().align_offset(4 * LINE).min(LINE)
-}
-
 impl ProductScratch {
     /// For up to `rows` rows of up to `width` elements.
     pub(crate) fn new(rows: usize, width: usize, precision: Precision) -> Self {
@@ -192,11 +183,15 @@ impl ProductScratch {
         // Zeroed memory exists only from its first use on: short prompts need little.
         let mut integers = Integers::default();
         integers.reserve(blocks, precision == Precision::Exact);
+        let mut bf16 = Lines::default();
+        if precision == Precision::Bf16 {
+            bf16.grow(blocks * BLOCK);
+        }
         Self {
             integers,
             grouped: Default::default(),
-            bf16: vec![0; if precision == Precision::Bf16 { blocks * BLOCK + LINE } else { 0 }],
-            packed: Vec::new(),
+            bf16,
+            packed: Lines::default(),
             list: Vec::new(),
             largest: Vec::new(),
             strips: Vec::new(),
@@ -284,7 +279,7 @@ impl ProductScratch {
         };
         integers.reserve(rows * n_in.div_ceil(BLOCK), exact);
         let paired = (form == Form::Paired).then(|| {
-            grow(&mut integers.paired, rows * digits(n_in, exact));
+            integers.paired.grow(rows * digits(n_in, exact));
             (integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
         });
         let kernel = kernels.round[usize::from(exact)];
@@ -303,7 +298,7 @@ impl ProductScratch {
     pub(super) fn pair(&mut self, kernels: &Kernels, pool: &Pool, rows: usize, n_in: usize, exact: bool) {
         let width = digits(n_in, exact);
         let Integers { digits, paired, .. } = &mut self.integers;
-        grow(paired, rows * width);
+        paired.grow(rows * width);
         pool.rows(&mut paired[..rows * width], width, LEAST_ELEMENTS.div_ceil(width), |row, to, _| {
             // SAFETY: rows are whole blocks; a table of kernels exists only on machines that have its instructions.
             unsafe { (kernels.pair[usize::from(exact)])(&digits[row * width..][..width], to) };
@@ -347,16 +342,15 @@ impl ProductScratch {
 
     /// What one row was rounded to with one digit: blocks' digits and scales.
     pub(super) fn coarse_blocks(&self) -> impl Iterator<Item = (&[i8; BLOCK], &f32)> {
-        self.integers.digits.as_chunks().0.iter().zip(&self.integers.scale)
+        self.integers.digits.as_chunks().0.iter().zip(&*self.integers.scale)
     }
 
     /// Rounds rows of `n_in` elements to bfloat16.
     pub(super) fn round_bf16(&mut self, kernels: &Kernels, pool: &Pool, x: &[f32], n_in: usize) {
         let words = (kernels.bf16_words)(n_in);
         let len = x.len() / n_in * words;
-        grow(&mut self.bf16, len + LINE);
-        let first = aligned(&self.bf16);
-        pool.rows(&mut self.bf16[first..][..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
+        self.bf16.grow(len);
+        pool.rows(&mut self.bf16[..len], words, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
             // SAFETY: a table of kernels exists only on machines that have its instructions.
             unsafe { (kernels.round_bf16)(&x[row * n_in..][..n_in], to) };
         });
@@ -364,6 +358,6 @@ impl ProductScratch {
 
     /// Rows in bfloat16, from some word on.
     pub(super) fn bf16(&self, word: usize) -> *const u32 {
-        self.bf16[aligned(&self.bf16) + word..].as_ptr()
+        self.bf16[word..].as_ptr()
     }
 }

@@ -198,6 +198,13 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn load_i8(p: *const i8) -> Self::I;
     /// Integers from -128 to 127 as bytes.
     unsafe fn store_i8(p: *mut i8, a: Self::I);
+    /// The same of a block's halves, and the sum of each.
+    #[inline(always)]
+    unsafe fn store_block(p: *mut i8, halves: [Self::I; 2]) -> [i32; 2] {
+        Self::store_i8(p, halves[0]);
+        Self::store_i8(p.add(LANES), halves[1]);
+        integer_sums::<Self>(halves)
+    }
 
     /// Subtracts `n` from each byte.
     unsafe fn bytes_sub(a: Self::I, n: u8) -> Self::I;
@@ -417,6 +424,13 @@ pub(super) unsafe fn dot_block<S: Simd, const FROM: usize, const TO: usize, cons
         }
         k += 1;
     }
+}
+
+/// Sums of integers that are below 2^24 in all: exact.
+#[inline(always)]
+pub(super) unsafe fn integer_sums<S: Simd>(halves: [S::I; 2]) -> [i32; 2] {
+    let [first, second] = halves;
+    [S::sum(S::to_f32(first)) as i32, S::sum(S::to_f32(second)) as i32]
 }
 
 /// [`Simd::store_exact`]: the block's upper digits, then its lower ones.

@@ -5,6 +5,7 @@ use crate::arch::{AttentionSpec, IndexSpec, LatentSpec, RopeLayout};
 use crate::engine::backend::{PageSpec, Spans};
 use crate::engine::conformance::{Numbers, latent_spec, oracle, wide};
 use crate::engine::cpu::Buffer;
+use crate::engine::cpu::lines::Lines;
 
 const LEN: usize = 620;
 const MOST: usize = 300;
@@ -52,14 +53,15 @@ impl Case {
             let rows = rows.min(LEN - at);
             let mut spans = Spans::default();
             spans.push(rows, at, 0, table.iter().copied());
-            let buffers: [Buffer; 6] = std::array::from_fn(|i| Buffer {
-                data: self.inputs[i][at * widths[i]..(at + rows) * widths[i]].to_vec(),
-                width: widths[i],
+            let buffers: [Buffer; 6] = std::array::from_fn(|i| {
+                let mut data = Lines::new(rows * widths[i]).unwrap();
+                data.copy_from_slice(&self.inputs[i][at * widths[i]..(at + rows) * widths[i]]);
+                Buffer { data, width: widths[i] }
             });
             let [q, k, v, query, key, weights] = &buffers;
             let op = Choose { index: self.index, spans: &spans, kv: [k, v], query, key, weights };
             let mut chosen = Chosen::default();
-            let slices = [k, v, query, key, weights].map(|x| x.data.as_slice());
+            let slices = [k, v, query, key, weights].map(|x| &x.data[..]);
             choose((kernels, &pool), &mut chooser, &op, slices, &mut stored, &mut chosen).unwrap();
             let op = Attend { attention: &self.spec, sinks: None, spans: &spans, chosen: Some(&chosen) };
             let mut found = vec![f32::NAN; rows * self.spec.n_heads * 32];
