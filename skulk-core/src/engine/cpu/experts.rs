@@ -1,7 +1,10 @@
 //! How does the CPU compute experts? All experts' products at once, each for the rows that take it; or those of
 //! as many experts as may be in memory at a time.
 
+use super::kernels::{Matrix, Part};
+use super::lines::clear;
 use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream};
+use crate::engine::Precision;
 use crate::engine::backend::{Experts, Routes};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -11,17 +14,25 @@ pub(super) struct Selected {
     /// Place by row, and row by place.
     places: Vec<u32>,
     rows: Vec<u32>,
-    /// The input of each row; unless there is one input row, which serves them all.
+    /// The input of each row, where it is not rounded from where it is.
     input: Vec<f32>,
     gate: Vec<f32>,
     up: Vec<f32>,
     output: Vec<f32>,
+    /// Rows of each expert.
+    parts: Vec<Part>,
 }
 
 impl Selected {
     /// Room for what `x_rows` rows take, of which all experts or some are here: as much in either case, so that another
     /// step, of which more are here, allocates nothing.
-    fn prepare(&mut self, routes: &Routes, x_rows: usize, [n_in, width, n_out]: [usize; 3]) -> Result<()> {
+    fn prepare(
+        &mut self,
+        routes: &Routes,
+        x_rows: usize,
+        copied: bool,
+        [n_in, width, n_out]: [usize; 3],
+    ) -> Result<()> {
         let most = x_rows.saturating_mul(routes.n_used).max(routes.ids.len());
         self.places.clear();
         self.places.reserve(most);
@@ -30,10 +41,12 @@ impl Selected {
         self.rows.clear();
         self.rows.reserve(most);
         self.rows.resize(rows, 0);
+        self.parts.clear();
+        self.parts.reserve(most);
         for (row, place) in self.places.iter().enumerate() {
             self.rows[*place as usize] = row as u32;
         }
-        reserve(&mut self.input, if x_rows == 1 { Some(0) } else { most.checked_mul(n_in) })?;
+        reserve(&mut self.input, if copied { most.checked_mul(n_in) } else { Some(0) })?;
         reserve(&mut self.gate, most.checked_mul(width))?;
         reserve(&mut self.up, most.checked_mul(width))?;
         reserve(&mut self.output, most.checked_mul(n_out))
@@ -65,7 +78,7 @@ pub(super) fn experts(
     let (Selected { rows: row_of, output, .. }, n_out) = (&stream.selected, out.width);
     let (routes, n_used) = (op.routes, op.routes.n_used);
     cpu.rows(out, rows, |row, sum| {
-        sum.fill(0.0);
+        clear(sum);
         // In the order of selection, whatever the order of computing.
         for place in row * n_used..(row + 1) * n_used {
             let result = &output[row_of[place] as usize * n_out..][..n_out];
@@ -92,6 +105,24 @@ pub(crate) fn results(
     Ok(())
 }
 
+/// Lists each expert's rows, of which there are so many, in the form that its matrices take them; whether all take rounded ones.
+fn list<'a>(
+    parts: &mut Vec<Part>,
+    precision: Precision,
+    experts: impl Iterator<Item = (usize, usize)>,
+    matrices: impl Fn(usize) -> [Option<&'a Matrix>; 2],
+) -> bool {
+    parts.clear();
+    let mut first = 0;
+    for (expert, n) in experts {
+        let forms = matrices(expert).into_iter().flatten().map(|matrix| matrix.form(precision, n));
+        let Some(form) = forms.reduce(|a, b| Some(a?.both(b?))).flatten() else { return false };
+        parts.push(Part { rows: first..first + n, form });
+        first += n;
+    }
+    true
+}
+
 /// Leaves the results in the stream's memory, ordered by expert; returns their width.
 fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, rows: usize) -> Result<usize> {
     let Experts { activation, routes, gate: to_gate, up: to_up, down: to_down, on_input, memory } = *op;
@@ -100,23 +131,28 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         return Err(Error::new(ErrorKind::Internal, "a layer without experts"));
     };
     let (n_in, width, n_out) = (x.width, first_gate.n_out(), first_down.n_out());
-    selected.prepare(routes, rows, [n_in, width, n_out])?;
-    let Selected { places, input, gate, up, output, .. } = selected;
+    let rounded = |matrix: &Matrix| matrix.form(cpu.precision, rows).is_some();
+    let copied = rows > 1 && !to_gate.iter().chain(to_up.into_iter().flatten()).all(rounded);
+    selected.prepare(routes, rows, copied, [n_in, width, n_out])?;
+    let Selected { places, input, gate, up, output, parts, .. } = selected;
 
     routes.in_memory(places, memory, |range| {
         let places = &places[range.clone()];
         let n = places.len();
         let (gate, up) = (&mut gate[..n * width], &mut up[..n * width]);
-        let input = if rows == 1 {
-            x.row(0)
+        let experts = || routes.same_expert(places).map(|same| (routes.expert(same[0]) as usize, same.len()));
+        let to_gates = |expert: usize| [Some(&to_gate[expert]), to_up.map(|to_up| &to_up[expert])];
+        let input_of = |row: usize| x.row(routes.row(places[row]));
+        let mut products = if rows == 1 {
+            scratch.products(cpu.kernels, &cpu.pool, x.row(0), n_in, cpu.precision)
+        } else if !copied && list(parts, cpu.precision, experts(), to_gates) {
+            scratch.products_from(cpu.kernels, &cpu.pool, (n, n_in), (cpu.precision, parts), input_of)
         } else {
             let input = &mut input[..n * n_in];
-            cpu.pool.rows(input, n_in, LEAST_ELEMENTS.div_ceil(n_in), |row, to, _| {
-                to.copy_from_slice(x.row(routes.row(places[row])));
-            });
-            input
+            let least = LEAST_ELEMENTS.div_ceil(n_in);
+            cpu.pool.rows(input, n_in, least, |row, to, _| to.copy_from_slice(input_of(row)));
+            scratch.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision)
         };
-        let mut products = scratch.products(cpu.kernels, &cpu.pool, input, n_in, cpu.precision);
         let (mut gates, mut ups, mut row) = (&mut *gate, &mut *up, 0);
         for same in routes.same_expert(places) {
             let expert = routes.expert(same[0]) as usize;
@@ -145,9 +181,8 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         let make = |row: usize, gate: &mut [f32]| {
             cpu.kernels.gated(activation, gate, &up[row * width..][..width]);
         };
-        // One after the other: groups would begin with each expert's rows.
-        let mut products = if let Some(form) = first_down.form(precision, 1) {
-            scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, form), make)
+        let mut products = if list(parts, precision, experts(), |expert| [Some(&to_down[expert]), None]) {
+            scratch.products_of(cpu.kernels, &cpu.pool, (gate, width), (precision, parts), make)
         } else {
             cpu.pool.rows(gate, width, LEAST_ELEMENTS.div_ceil(width), |row, gate, _| make(row, gate));
             scratch.products(cpu.kernels, &cpu.pool, gate, width, precision)

@@ -19,7 +19,7 @@ use experts::Selected;
 pub(crate) use experts::results as expert_results;
 use features::Chosen as ChosenFeatures;
 use heads::ByHead;
-use kernels::{Form, Kernels, Matrix, ProductScratch, Products};
+use kernels::{Form, Kernels, Matrix, Part, ProductScratch, Products};
 use lines::Lines;
 pub(crate) use nearest::Nearest;
 use pool::Pool;
@@ -95,13 +95,14 @@ impl Cpu {
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) {
         let x = (&mut x.data[..rows * x.width], x.width);
-        let list = stream.products.products_of(self.kernels, &self.pool, x, (self.precision, form), make);
+        let parts = [Part { rows: 0..rows, form }];
+        let list = stream.products.products_of(self.kernels, &self.pool, x, (self.precision, &parts), make);
         all(list, rows, products);
     }
 
     /// In which form products take so many rows; `None` where none of them is of rounded ones.
     fn form(&self, products: &[(&Matrix, &mut Buffer)], rows: usize) -> Option<Form> {
-        products.iter().filter_map(|(matrix, _)| matrix.form(self.precision, rows)).max()
+        products.iter().filter_map(|(matrix, _)| matrix.form(self.precision, rows)).reduce(Form::both)
     }
 
     /// Calls `each(row, elements)` for the first `rows` rows, over threads when it pays.

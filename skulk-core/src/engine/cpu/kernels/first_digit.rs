@@ -73,7 +73,7 @@ pub(super) fn top(products: &mut Products<'_>, head: &Matrix, k: usize) -> Optio
     // Types without a minimum, whose parts are no larger than the weights they make.
     let of_type =
         matches!(weight.dtype(), DType::Q8_0 | DType::Q6_K) && !weight.is_padded() && !head.has_bias();
-    if !of_type || products.n_rows() < FEWEST || k > MOST_WANTED || head.n_out() < LEAST_ROWS {
+    if !of_type || products.n_rows < FEWEST || k > MOST_WANTED || head.n_out() < LEAST_ROWS {
         return None;
     }
     let longest = head.longest(products.pool)?;
@@ -85,7 +85,7 @@ pub(super) fn top(products: &mut Products<'_>, head: &Matrix, k: usize) -> Optio
 
 /// Multiplies with one digit: lists the rows with the largest products, and notes those that can be among the largest.
 fn note(products: &mut Products<'_>, head: &Matrix, k: usize, longest: f32) -> Option<()> {
-    let (n_rows, stride) = (products.n_rows(), STRIP * LANES);
+    let (n_rows, stride) = (products.n_rows, STRIP * LANES);
     products.coarse()?;
     if products.scratch.apart.iter().any(|apart| *apart >= APART) {
         return None;

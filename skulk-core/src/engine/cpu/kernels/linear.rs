@@ -6,8 +6,9 @@ use super::dense::Dense;
 use super::format::Beside;
 use super::matrix::{Kernel, Matrix, Source};
 use super::product::Product;
+use super::rounding::Activations;
 use super::scaled;
-use super::scratch::{Form, ProductScratch};
+use super::scratch::{Form, Part, ProductScratch};
 use super::simd::{BLOCK, LANES};
 use super::{Floats, Kernels, Quantised};
 use crate::engine::Precision;
@@ -180,7 +181,10 @@ pub(crate) struct Products<'a> {
     pub(super) x: &'a [f32],
     pub(super) n_in: usize,
     pub(super) precision: Precision,
-    /// Whether the scratch memory has the rows one after the other as integers, and as bfloat16.
+    pub(super) n_rows: usize,
+    /// Rows that the scratch memory has in a form of their own.
+    pub(super) parts: &'a [Part],
+    /// Whether it has all rows one after the other as integers, and as bfloat16.
     pub(super) rounded: bool,
     pub(super) rounded_bf16: bool,
     /// Whether it has them in pairs.
@@ -200,13 +204,14 @@ pub(crate) struct Products<'a> {
 impl<'a> Products<'a> {
     /// Goes on with activations that are rounded otherwise, which the scratch memory has or has not.
     pub(super) fn set_precision(&mut self, precision: Precision, rounded: bool) {
-        (self.precision, self.rounded, self.paired, self.grouped) = (precision, rounded, false, [0..0, 0..0]);
+        (self.precision, self.parts) = (precision, &[]);
+        (self.rounded, self.paired, self.grouped) = (rounded, false, [0..0, 0..0]);
     }
 
     /// Notes that the scratch memory has all rows in some form.
     pub(super) fn has(&mut self, form: Form) {
         match form {
-            Form::Grouped(_) => self.grouped[0] = 0..self.n_rows(),
+            Form::Grouped(_) => self.grouped[0] = 0..self.n_rows,
             Form::Ordered | Form::Paired => (self.rounded, self.paired) = (true, form == Form::Paired),
         }
     }
@@ -215,12 +220,12 @@ impl<'a> Products<'a> {
     pub(super) fn work(&mut self, matrix: &Matrix, rows: Range<usize>, stride: usize) -> Work {
         let (n_in, n_out) = (self.n_in, matrix.n_out());
         assert_eq!(matrix.n_in(), n_in);
-        let x = &self.x[rows.start * n_in..rows.end * n_in];
         let (bias, out) = (matrix.bias(), std::ptr::null_mut());
         let Source { weights, row_bytes, blocks, woven, beside, .. } = matrix.source;
         match matrix.kernel {
             Kernel::Dense(kernel) => {
                 let kernel = kernel[usize::from(self.precision == Precision::Bf16)];
+                let x = &self.x[rows.start * n_in..rows.end * n_in];
                 let x = if kernel.bf16 {
                     if !self.rounded_bf16 {
                         self.scratch.round_bf16(self.kernels, self.pool, self.x, n_in);
@@ -240,36 +245,30 @@ impl<'a> Products<'a> {
             Kernel::Quantised(kernel) => {
                 let exact = self.precision == Precision::Exact;
                 let kernel = kernel[usize::from(exact)];
-                // Groups of some rows are copied from all.
+                let at = self.parts.partition_point(|part| part.rows.end <= rows.start);
+                let own = self.parts.get(at).filter(|part| part.rows == rows).map(|part| part.form);
+                // Groups of some rows are copied from all, unless they were rounded so.
                 let form = match kernel.form(rows.len()) {
-                    Form::Grouped(_) if rows.len() < self.n_rows() => Form::Ordered,
+                    Form::Grouped(_) if own.is_none() && rows.len() < self.n_rows => Form::Ordered,
                     form => form,
                 };
-                let grouped = matches!(form, Form::Grouped(_)) && self.grouped[0] == rows;
-                if !self.rounded && !grouped {
+                let there =
+                    matches!(form, Form::Grouped(_)) && (own == Some(form) || self.grouped[0] == rows);
+                let ordered = self.rounded || matches!(own, Some(Form::Ordered | Form::Paired));
+                if !ordered && !there {
                     self.scratch.round(self.kernels, self.pool, (self.x, n_in), exact, form);
                     self.has(form);
                 }
-                let mut x = self.scratch.activations(rows.start, n_in, exact);
-                if kernel.paired {
-                    if !self.paired {
-                        self.scratch.pair(self.kernels, self.pool, self.x.len() / n_in, n_in, exact);
-                        self.paired = true;
-                    }
-                    x.digits = self.scratch.paired(rows.start, n_in, exact);
-                }
-                let mut grouped = x;
-                if rows.len() >= kernel.many {
+                let many = rows.len() >= kernel.many;
+                if many {
                     self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
-                    let last = &mut self.grouped[usize::from(kernel.paired)];
-                    if *last != rows {
-                        *last = rows.clone();
-                        let group = kernel.gemm.grouped;
-                        let (of, how) = ((&rows, group), (exact, kernel.paired));
-                        self.scratch.group(self.pool, x, of, (self.x.len(), n_in), how);
-                    }
-                    grouped = self.scratch.grouped(rows.start, n_in, (exact, kernel.paired));
                 }
+                // Its kernel takes one of these.
+                let [x, grouped] = if matches!(form, Form::Grouped(_)) && !ordered {
+                    [self.scratch.grouped(rows.start, n_in, (exact, false)); 2]
+                } else {
+                    self.in_order(kernel, &rows, exact, own == Some(Form::Paired))
+                };
                 let product = Product {
                     weights,
                     row_bytes,
@@ -289,6 +288,34 @@ impl<'a> Products<'a> {
                 Work::Quantised(product, kernel)
             }
         }
+    }
+
+    /// Rows that are rounded in order, and where there are many the same grouped. `paired`: these are in pairs.
+    fn in_order(
+        &mut self,
+        kernel: Quantised,
+        rows: &Range<usize>,
+        exact: bool,
+        paired: bool,
+    ) -> [Activations; 2] {
+        let mut x = self.scratch.activations(rows.start, self.n_in, exact);
+        if kernel.paired {
+            if !self.paired && !paired {
+                self.scratch.pair(self.kernels, self.pool, self.n_rows, self.n_in, exact);
+                self.paired = true;
+            }
+            x.digits = self.scratch.paired(rows.start, self.n_in, exact);
+        }
+        if rows.len() < kernel.many {
+            return [x; 2];
+        }
+        let last = &mut self.grouped[usize::from(kernel.paired)];
+        if last != rows {
+            *last = rows.clone();
+            let (of, how) = ((rows, kernel.gemm.grouped), (exact, kernel.paired));
+            self.scratch.group(self.pool, x, of, (self.n_rows * self.n_in, self.n_in), how);
+        }
+        [x, self.scratch.grouped(rows.start, self.n_in, (exact, kernel.paired))]
     }
 
     /// Adds `out = x · weightᵀ + bias` for consecutive rows of x, which are those of other products or none of them.

@@ -65,7 +65,7 @@ pub(crate) use matrix::Matrix;
 pub(crate) use nearest::{GROUP, Group, Hit, Tiles, WIDEST};
 pub(crate) use partition::{Partition, PartitionScratch};
 pub(crate) use recurrence::{Place, Recurrence};
-pub(crate) use scratch::{Form, ProductScratch};
+pub(crate) use scratch::{Form, Part, ProductScratch};
 pub(crate) use screen::Screen;
 pub(crate) use simd::BLOCK;
 pub(crate) use stored::{BYTES_BEHIND, Stored};

@@ -75,7 +75,7 @@ impl Integers {
     }
 }
 
-/// In which form products take rounded rows. Where they differ, the last of these is what all can be made of.
+/// In which form products take rounded rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// In their [groups](super::rounding::group), of so many rows.
@@ -86,13 +86,32 @@ pub(crate) enum Form {
     Paired,
 }
 
+/// Consecutive rows that products take by themselves, and in which form.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) rows: Range<usize>,
+    pub(crate) form: Form,
+}
+
+impl Part {
+    /// The one with a row, of parts that lie behind each other.
+    fn of(parts: &[Part], row: usize) -> &Part {
+        &parts[parts.partition_point(|part| part.rows.end <= row)]
+    }
+}
+
+impl Form {
+    /// What both can be made of.
+    pub(crate) fn both(self, other: Self) -> Self {
+        if self == other { self } else { self.max(other).max(Form::Ordered) }
+    }
+}
+
 /// Rows of one length on their way to integers.
 struct Rounding {
-    to: Activations,
+    ordered: Activations,
+    grouped: Activations,
     n_in: usize,
-    rows: usize,
-    /// Of a group; one where they stay in order.
-    of: usize,
     exact: bool,
     kernel: Round,
     /// Where they are put in pairs, too, while they are at hand.
@@ -103,26 +122,30 @@ struct Rounding {
 unsafe impl Sync for Rounding {}
 
 impl Rounding {
-    /// Rounds one row. Zeros fill up its last block, as they may only for matrices whose rows are padded.
+    /// Rounds one row, as its part wants it. Zeros fill up its last block, as they may only for matrices whose rows are padded.
     ///
     /// # Safety
-    /// There is room for row number `i`, which nobody else writes or reads now.
-    unsafe fn row(&self, i: usize, x: &[f32]) {
+    /// There is room for row number `i`, which is the part's and nobody else writes or reads now.
+    unsafe fn row(&self, i: usize, part: &Part, x: &[f32]) {
         assert_eq!(x.len(), self.n_in);
         let (blocks, (whole, rest)) = (self.n_in.div_ceil(BLOCK), x.as_chunks::<BLOCK>());
         // SAFETY: the caller's promise; a table of kernels exists only on machines that have its
         // instructions.
         unsafe {
-            let first = i / self.of * self.of;
-            let step = self.of.min(self.rows - first);
-            let to = self.to.skip(first * blocks + i - first, self.exact);
+            let (to, step) = match part.form {
+                Form::Grouped(of) => {
+                    let first = i - (i - part.rows.start) % of;
+                    (self.grouped.skip(first * blocks + i - first, self.exact), of.min(part.rows.end - first))
+                }
+                Form::Ordered | Form::Paired => (self.ordered.skip(i * blocks, self.exact), 1),
+            };
             (self.kernel)(x.as_ptr(), whole.len(), to, step);
             if !rest.is_empty() {
                 let mut last = [0.0; BLOCK];
                 last[..rest.len()].copy_from_slice(rest);
                 (self.kernel)(last.as_ptr(), 1, to.skip(whole.len() * step, self.exact), step);
             }
-            if let Some((start, pair)) = self.paired {
+            if let (Form::Paired, Some((start, pair))) = (part.form, self.paired) {
                 let width = digits(self.n_in, self.exact);
                 let rounded = std::slice::from_raw_parts(to.digits.cast_const(), width);
                 pair(rounded, std::slice::from_raw_parts_mut(start.add(i * width), width));
@@ -221,6 +244,8 @@ impl ProductScratch {
             x,
             n_in,
             precision,
+            n_rows: x.len() / n_in.max(1),
+            parts: &[],
             rounded: false,
             rounded_bf16: false,
             paired: false,
@@ -232,24 +257,41 @@ impl ProductScratch {
         }
     }
 
-    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand.
+    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand. Parts have all rows.
     pub(crate) fn products_of<'a>(
         &'a mut self,
         kernels: &'a Kernels,
         pool: &'a Pool,
         (x, n_in): (&'a mut [f32], usize),
-        (precision, form): (Precision, Form),
+        (precision, parts): (Precision, &'a [Part]),
         make: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Products<'a> {
-        let to = self.rounding(kernels, x.len(), n_in, precision == Precision::Exact, form);
+        let to = self.rounding(kernels, x.len() / n_in.max(1), n_in, precision == Precision::Exact, parts);
         pool.rows(x, n_in, to.least(), |i, row, _| {
             make(i, row);
             // SAFETY: there is room for all rows, and each is given out once.
-            unsafe { to.row(i, row) };
+            unsafe { to.row(i, Part::of(parts, i), row) };
         });
-        let mut products = self.products(kernels, pool, x, n_in, precision);
-        products.has(form);
-        products
+        Products { parts, ..self.products(kernels, pool, x, n_in, precision) }
+    }
+
+    /// Products of rounded activations alone, of rows that lie anywhere. Parts have all rows.
+    pub(crate) fn products_from<'a>(
+        &'a mut self,
+        kernels: &'a Kernels,
+        pool: &'a Pool,
+        (n_rows, n_in): (usize, usize),
+        (precision, parts): (Precision, &'a [Part]),
+        row: impl Fn(usize) -> &'a [f32] + Sync,
+    ) -> Products<'a> {
+        let to = self.rounding(kernels, n_rows, n_in, precision == Precision::Exact, parts);
+        pool.run(n_rows, to.least(), &|range, _| {
+            for i in range {
+                // SAFETY: as above.
+                unsafe { to.row(i, Part::of(parts, i), row(i)) };
+            }
+        });
+        Products { n_rows, parts, ..self.products(kernels, pool, &[], n_in, precision) }
     }
 
     /// Rounds rows of `n_in` elements, in some form.
@@ -261,29 +303,40 @@ impl ProductScratch {
         exact: bool,
         form: Form,
     ) {
-        let to = self.rounding(kernels, x.len(), n_in, exact, form);
-        pool.run(x.len() / n_in, to.least(), &|range, _| {
+        let part = Part { rows: 0..x.len() / n_in, form };
+        let to = self.rounding(kernels, part.rows.end, n_in, exact, std::slice::from_ref(&part));
+        pool.run(part.rows.end, to.least(), &|range, _| {
             for i in range {
                 // SAFETY: there is room for all rows, and each is given out once.
-                unsafe { to.row(i, &x[i * n_in..][..n_in]) };
+                unsafe { to.row(i, &part, &x[i * n_in..][..n_in]) };
             }
         });
     }
 
-    /// Makes room for rows of so many elements in all.
-    fn rounding(&mut self, kernels: &Kernels, len: usize, n_in: usize, exact: bool, form: Form) -> Rounding {
-        let rows = len / n_in.max(1);
-        let (integers, of) = match form {
-            Form::Grouped(of) => (&mut self.grouped[0], of),
-            Form::Ordered | Form::Paired => (&mut self.integers, 1),
-        };
-        integers.reserve(rows * n_in.div_ceil(BLOCK), exact);
-        let paired = (form == Form::Paired).then(|| {
+    /// Makes room for rows, in the forms that are asked for.
+    fn rounding(
+        &mut self,
+        kernels: &Kernels,
+        rows: usize,
+        n_in: usize,
+        exact: bool,
+        parts: &[Part],
+    ) -> Rounding {
+        let (integers, [grouped, _], blocks) = (&mut self.integers, &mut self.grouped, n_in.div_ceil(BLOCK));
+        let any = |of: fn(Form) -> bool| parts.iter().any(|part| of(part.form));
+        let is_grouped = |form| matches!(form, Form::Grouped(_));
+        if any(is_grouped) {
+            grouped.reserve(rows * blocks, exact);
+        }
+        if any(|form| !matches!(form, Form::Grouped(_))) {
+            integers.reserve(rows * blocks, exact);
+        }
+        let paired = any(|form| form == Form::Paired).then(|| {
             integers.paired.grow(rows * digits(n_in, exact));
             (integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
         });
         let kernel = kernels.round[usize::from(exact)];
-        Rounding { to: integers.start(), n_in, rows, of, exact, kernel, paired }
+        Rounding { ordered: integers.start(), grouped: grouped.start(), n_in, exact, kernel, paired }
     }
 
     /// The rounded rows of `n_in` elements from `row` on.

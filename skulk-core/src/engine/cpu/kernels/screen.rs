@@ -187,7 +187,7 @@ impl Screen {
     /// Multiplies with the copy: lists rows with the `first` largest products, and notes what each
     /// logit is at most.
     fn bounds(&self, products: &mut Products<'_>, head: &Matrix, first: usize) -> Option<()> {
-        let (n_out, blocks, n_rows) = (head.n_out(), blocks(head.weight()), products.n_rows());
+        let (n_out, blocks, n_rows) = (head.n_out(), blocks(head.weight()), products.n_rows);
         let tiles = n_out.div_ceil(LANES);
         let x = products.coarse()?;
         let Products { scratch, pool, kernels, .. } = products;
@@ -241,7 +241,7 @@ pub(super) fn settle<'a>(
     kernels: &'a Kernels,
     k: usize,
 ) -> Option<Exact<'a>> {
-    let (rows, scratch) = (products.n_rows(), &mut *products.scratch);
+    let (rows, scratch) = (products.n_rows, &mut *products.scratch);
     let (mut ids, mut ends) = (std::mem::take(&mut scratch.first), std::mem::take(&mut scratch.ends));
     ids.clear();
     ends.clear();

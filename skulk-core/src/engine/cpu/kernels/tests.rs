@@ -9,6 +9,7 @@ mod dense;
 mod gather;
 mod nearest;
 mod operations;
+mod parts;
 mod products;
 mod rounding;
 mod rows;

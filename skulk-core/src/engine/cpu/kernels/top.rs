@@ -87,7 +87,7 @@ impl Products<'_> {
         shortlist: &[Range<u32>],
         out: TopLogits<'_>,
     ) {
-        let rows = self.n_rows();
+        let rows = self.n_rows;
         let found = match (&matrix.screen, softcap) {
             _ if !shortlist.is_empty() => None,
             (_, Some(_)) => None,
@@ -133,11 +133,6 @@ impl Products<'_> {
         scratch.write_largest(rows, out);
     }
 
-    /// Rows of x.
-    pub(super) fn n_rows(&self) -> usize {
-        self.x.len() / self.n_in.max(1)
-    }
-
     /// The exact product of all rows with a matrix, with room for a strip in each row of the output. Rows can be taken
     /// [one by one](Work::of_row), too.
     pub(super) fn exactly(&mut self, matrix: &Matrix) -> Work {
@@ -146,6 +141,6 @@ impl Products<'_> {
             self.scratch.round(self.kernels, self.pool, (self.x, self.n_in), true, form);
             self.has(form);
         }
-        self.work(matrix, 0..self.n_rows(), STRIP * LANES)
+        self.work(matrix, 0..self.n_rows, STRIP * LANES)
     }
 }
