@@ -2,8 +2,8 @@
 //! published model's, with random weights as MLX stores them.
 //!
 //! `cargo run --release -p skulk-bench --bin families` prints a table. `families.json` has what is published, and what is
-//! cut: layers, experts, and here the vocabulary. Rounds alternate between Llama and the family, as the machine's speed
-//! drifts; each time is that of the quickest of some steps, as other work can only make them slower.
+//! cut: layers, experts, and here the vocabulary. Llama and the family compute a token in turns, as the machine's speed
+//! drifts; a round's time is that of the quickest of some steps, as other work can only make them slower.
 #![allow(unsafe_code, reason = "vector instructions")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 use skulk::arch::ArchSpec;
 use skulk::engine::{LoadCx, Logits, Reply, Segment, ShardSpec, StepCx};
 use skulk::internals::{kept_bytes, traced};
-use skulk::{Batch, CancelToken, EngineOptions, KvType, Memory, SeqId, Shard, TokenId};
+use skulk::{Batch, CancelToken, Engine, EngineOptions, KvType, Memory, SeqId, Shard, TokenId};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -87,16 +87,18 @@ fn run(args: &Args) -> Result<(), AnyError> {
     }
     let wanted = |name: &str| args.family.is_empty() || args.family.iter().any(|family| family == name);
     let memory = reading::memory(1 << 29, true)?;
-    let mut yardstick = Subject::new(args, &known[YARDSTICK])?;
+    // One for both, whose threads are at work all the time.
+    let engine = skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;
+    let mut yardstick = Subject::new(args, &*engine, &known[YARDSTICK])?;
     println!(
         "| family | model | MB of weights | MB kept | ms a token | share of the memory's speed | to {YARDSTICK} |"
     );
     println!("|---|---|---|---|---|---|---|");
     let (mut report, mut tables) = (Map::new(), String::new());
     for (name, family) in known.iter().filter(|(name, _)| wanted(name)) {
-        let mut subject = Subject::new(args, family).map_err(|error| format!("{name}: {error}"))?;
+        let mut subject = Subject::new(args, &*engine, family).map_err(|error| format!("{name}: {error}"))?;
         yardstick.rewind(args.depth)?;
-        let rounds = (0..args.rounds).map(|n| Round::new((args, n), &memory, &mut yardstick, &mut subject));
+        let rounds = (0..args.rounds).map(|_| Round::new(args, &memory, &mut yardstick, &mut subject));
         let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
         let of = |figure: fn(&Round) -> f64| Spread::new(rounds.iter().map(figure).collect());
         let (seconds, share, ratio) = (of(|r| r.seconds), of(|r| r.share), of(|r| r.share / r.yardstick));
@@ -156,21 +158,18 @@ struct Round {
 
 impl Round {
     fn new(
-        (args, number): (&Args, usize),
+        args: &Args,
         memory: &MmapMut,
         yardstick: &mut Subject,
         subject: &mut Subject,
     ) -> Result<Self, AnyError> {
         let readable = reading::bandwidth(memory, args.threads, 3);
         let share = |of: &Subject, seconds: f64| (of.weights + of.kept) as f64 / seconds / readable;
-        // Who goes first alternates.
-        let (own, seconds);
-        if number.is_multiple_of(2) {
-            own = yardstick.quickest(args.steps)?;
-            seconds = subject.quickest(args.steps)?;
-        } else {
-            seconds = subject.quickest(args.steps)?;
-            own = yardstick.quickest(args.steps)?;
+        let (mut own, mut seconds) = (f64::INFINITY, f64::INFINITY);
+        // In turns: caches hold a share of a few layers' weights from token to token, of a whole model's none.
+        for _ in 0..args.steps {
+            own = own.min(yardstick.step()?);
+            seconds = seconds.min(subject.step()?);
         }
         Ok(Self { seconds, share: share(subject, seconds), yardstick: share(yardstick, own) })
     }
@@ -201,12 +200,12 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(args: &Args, family: &Value) -> Result<Self, AnyError> {
+    fn new(args: &Args, engine: &dyn Engine, family: &Value) -> Result<Self, AnyError> {
         let config = cut(family);
         fs::create_dir_all(&args.folder)?;
         let folder = tempfile::tempdir_in(&args.folder)?;
         let weights = folder::write(folder.path(), &config)?;
-        let shard = Self::load(args, folder.path())?;
+        let shard = Self::load(args, engine, folder.path())?;
         let kept = kept_bytes(&config, args.depth)?;
         let mut subject = Self { shard, reply: Reply::new(), len: 0, weights, kept };
         subject.shard.open(SeqId(0), &[])?;
@@ -216,14 +215,12 @@ impl Subject {
         Ok(subject)
     }
 
-    fn load(args: &Args, folder: &Path) -> Result<Box<dyn Shard>, AnyError> {
+    fn load(args: &Args, engine: &dyn Engine, folder: &Path) -> Result<Box<dyn Shard>, AnyError> {
         let checkpoint = skulk::open_checkpoint(folder)?;
         let arch = Arc::new(ArchSpec::from_checkpoint(&*checkpoint)?);
         let layers = 0..arch.n_layers();
         let context = args.depth + (args.rounds + 1) * args.steps;
         let spec = ShardSpec::new(arch, layers, context, CHUNK, KvType::BF16)?;
-        let engine =
-            skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;
         Ok(engine.load(&spec, &*checkpoint, &LoadCx::new(&CancelToken::new(), &|| ()))?)
     }
 
@@ -244,15 +241,11 @@ impl Subject {
         Ok(())
     }
 
-    /// Seconds of the quickest of so many tokens.
-    fn quickest(&mut self, steps: usize) -> skulk::Result<f64> {
-        let mut quickest = f64::INFINITY;
-        for _ in 0..steps {
-            let began = Instant::now();
-            self.forward(1)?;
-            quickest = quickest.min(began.elapsed().as_secs_f64());
-        }
-        Ok(quickest)
+    /// Seconds of a token.
+    fn step(&mut self) -> skulk::Result<f64> {
+        let began = Instant::now();
+        self.forward(1)?;
+        Ok(began.elapsed().as_secs_f64())
     }
 }
 
