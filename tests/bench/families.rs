@@ -87,7 +87,7 @@ fn run(args: &Args) -> Result<(), AnyError> {
     }
     let wanted = |name: &str| args.family.is_empty() || args.family.iter().any(|family| family == name);
     let memory = reading::memory(1 << 29, true)?;
-    // One for both, whose threads are at work all the time.
+    // One for both: threads of another would fall asleep in between.
     let engine = skulk::engines::cpu(&EngineOptions::default().threads(args.threads).memory(args.memory))?;
     let mut yardstick = Subject::new(args, &*engine, &known[YARDSTICK])?;
     println!(

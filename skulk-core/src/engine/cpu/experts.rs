@@ -14,7 +14,7 @@ pub(super) struct Selected {
     /// Place by row, and row by place.
     places: Vec<u32>,
     rows: Vec<u32>,
-    /// The input of each row, where it is not rounded from where it is.
+    /// Copies of the rows' inputs, where a matrix takes numbers that are not rounded.
     input: Vec<f32>,
     gate: Vec<f32>,
     up: Vec<f32>,
@@ -145,7 +145,9 @@ fn compute(cpu: &Cpu, stream: &mut Stream, op: &Experts<'_, Cpu>, x: &Buffer, ro
         let input_of = |row: usize| x.row(routes.row(places[row]));
         let mut products = if rows == 1 {
             scratch.products(cpu.kernels, &cpu.pool, x.row(0), n_in, cpu.precision)
-        } else if !copied && list(parts, cpu.precision, experts(), to_gates) {
+        } else if !copied {
+            let rounded = list(parts, cpu.precision, experts(), to_gates);
+            debug_assert!(rounded, "whether rows are rounded is a matter of the types");
             scratch.products_from(cpu.kernels, &cpu.pool, (n, n_in), (cpu.precision, parts), input_of)
         } else {
             let input = &mut input[..n * n_in];

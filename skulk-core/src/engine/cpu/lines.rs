@@ -16,16 +16,22 @@ pub(crate) struct Lines<T> {
 }
 
 impl<T: Copy + Default> Lines<T> {
-    /// So many elements, all zero.
+    /// So many elements, all zero, in memory that exists from now on.
     pub(crate) fn new(len: usize) -> Result<Self, TryReserveError> {
-        // Ask first: the allocation below would end the process instead of failing. It is made zeroed, as such pages exist only
-        // from their first use on: short prompts need few.
-        Vec::<T>::new().try_reserve_exact(len.saturating_add(const { Self::spare() }))?;
-        Ok(Self::zeroed(len))
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(len.saturating_add(Self::spare()))?;
+        memory.resize(len + Self::spare(), T::default());
+        Ok(Self::of(memory, len))
     }
 
-    fn zeroed(len: usize) -> Self {
-        let memory = vec![T::default(); len + const { Self::spare() }];
+    /// The same in memory whose pages exist from their first use on: of much, short prompts need little.
+    pub(crate) fn zeroed(len: usize) -> Result<Self, TryReserveError> {
+        // Ask first: what follows would end the process instead of failing.
+        Vec::<T>::new().try_reserve_exact(len.saturating_add(Self::spare()))?;
+        Ok(Self::of(vec![T::default(); len + Self::spare()], len))
+    }
+
+    fn of(memory: Vec<T>, len: usize) -> Self {
         Self { first: memory.as_ptr().align_offset(LINE).min(Self::spare()), memory, len }
     }
 
@@ -35,13 +41,20 @@ impl<T: Copy + Default> Lines<T> {
         LINE / size_of::<T>()
     }
 
-    /// Grows to `len` elements, all zero then; shorter steps keep the memory of longer ones.
+    /// Has at least `len` elements, all zero if there were fewer; shorter steps keep the memory of longer ones.
     pub(crate) fn grow(&mut self, len: usize) {
         if self.len < len {
+            // Twice as many, so that it does not grow each time there are a few more.
+            let len = len.max(2 * self.len);
             // What was there goes first.
             (self.memory, self.first, self.len) = (Vec::new(), 0, 0);
-            *self = Self::zeroed(len);
+            *self = Self::of(vec![T::default(); len + Self::spare()], len);
         }
+    }
+
+    /// The first element's address. No reference to others is made, which who holds their addresses may write.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
+        self.memory.as_mut_ptr().wrapping_add(self.first)
     }
 }
 
@@ -80,10 +93,17 @@ mod tests {
             lines.grow(len / 2);
             assert!(lines.len() == len && lines.iter().all(|x| *x == 1.0), "{len}");
             lines.grow(len + 1);
-            assert_eq!((lines.len(), lines.as_ptr() as usize % 64), (len + 1, 0));
+            assert_eq!((lines.len(), lines.as_ptr() as usize % 64), ((len + 1).max(2 * len), 0));
+            assert_eq!(lines.as_ptr(), lines.as_mut_ptr().cast_const());
             assert!(lines.iter().all(|x| *x == 0.0));
+            let zeroed = Lines::<f32>::zeroed(len).unwrap();
+            assert!(
+                zeroed.len() == len && zeroed.as_ptr() as usize % 64 == 0 && zeroed.iter().all(|x| *x == 0.0)
+            );
         }
         assert_eq!(Lines::<i8>::new(3).unwrap().as_ptr() as usize % 64, 0);
-        assert!(Lines::<f32>::new(usize::MAX).is_err() && Lines::<f32>::new(usize::MAX / 8).is_err());
+        for len in [usize::MAX, usize::MAX / 8] {
+            assert!(Lines::<f32>::new(len).is_err() && Lines::<f32>::zeroed(len).is_err());
+        }
     }
 }

@@ -180,7 +180,7 @@ impl Backend for Cpu {
                 .with_hint("use a smaller prefill chunk")
         };
         let len = rows.checked_mul(width).ok_or_else(too_large)?;
-        let data = Lines::new(len).map_err(|e| too_large().with_source(e))?;
+        let data = Lines::zeroed(len).map_err(|e| too_large().with_source(e))?;
         Ok(Buffer { data, width })
     }
 

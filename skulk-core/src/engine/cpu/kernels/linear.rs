@@ -181,6 +181,7 @@ pub(crate) struct Products<'a> {
     pub(super) x: &'a [f32],
     pub(super) n_in: usize,
     pub(super) precision: Precision,
+    /// Of `x`, or where that is empty of the parts.
     pub(super) n_rows: usize,
     /// Rows that the scratch memory has in a form of their own.
     pub(super) parts: &'a [Part],
@@ -256,6 +257,7 @@ impl<'a> Products<'a> {
                     matches!(form, Form::Grouped(_)) && (own == Some(form) || self.grouped[0] == rows);
                 let ordered = self.rounded || matches!(own, Some(Form::Ordered | Form::Paired));
                 if !ordered && !there {
+                    assert_eq!(self.x.len(), self.n_rows * n_in, "rows of a part");
                     self.scratch.round(self.kernels, self.pool, (self.x, n_in), exact, form);
                     self.has(form);
                 }
@@ -263,7 +265,7 @@ impl<'a> Products<'a> {
                 if many {
                     self.packed_len = self.packed_len.max((kernel.gemm.packed_len)(blocks));
                 }
-                // Its kernel takes one of these.
+                // Rows in order for a kernel of few rows, grouped for one of many.
                 let [x, grouped] = if matches!(form, Form::Grouped(_)) && !ordered {
                     [self.scratch.grouped(rows.start, n_in, (exact, false)); 2]
                 } else {

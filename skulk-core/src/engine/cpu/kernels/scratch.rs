@@ -75,7 +75,7 @@ impl Integers {
     }
 }
 
-/// In which form products take rounded rows.
+/// In which form products take rounded rows. Rows of a form can be made of those of the next one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// In their [groups](super::rounding::group), of so many rows.
@@ -257,7 +257,7 @@ impl ProductScratch {
         }
     }
 
-    /// Products of rows that `make` makes, one after the other, which rounds each while it is at hand. Parts have all rows.
+    /// Products of rows that `make` makes in turn, each of which is rounded while it is at hand. Each product takes a part.
     pub(crate) fn products_of<'a>(
         &'a mut self,
         kernels: &'a Kernels,
@@ -275,7 +275,7 @@ impl ProductScratch {
         Products { parts, ..self.products(kernels, pool, x, n_in, precision) }
     }
 
-    /// Products of rounded activations alone, of rows that lie anywhere. Parts have all rows.
+    /// Products of rows that lie anywhere. Each takes a part, rounded.
     pub(crate) fn products_from<'a>(
         &'a mut self,
         kernels: &'a Kernels,
@@ -323,15 +323,18 @@ impl ProductScratch {
         parts: &[Part],
     ) -> Rounding {
         let (integers, [grouped, _], blocks) = (&mut self.integers, &mut self.grouped, n_in.div_ceil(BLOCK));
-        let any = |of: fn(Form) -> bool| parts.iter().any(|part| of(part.form));
-        let is_grouped = |form| matches!(form, Form::Grouped(_));
-        if any(is_grouped) {
-            grouped.reserve(rows * blocks, exact);
+        let (mut first, mut last) = (0, Form::Grouped(0));
+        for Part { rows: own, form } in parts {
+            assert_eq!(own.start, first, "parts lie behind each other");
+            first = own.end;
+            last = last.max(*form);
+            match form {
+                Form::Grouped(_) => grouped.reserve(rows * blocks, exact),
+                Form::Ordered | Form::Paired => integers.reserve(rows * blocks, exact),
+            }
         }
-        if any(|form| !matches!(form, Form::Grouped(_))) {
-            integers.reserve(rows * blocks, exact);
-        }
-        let paired = any(|form| form == Form::Paired).then(|| {
+        assert_eq!(first, rows, "parts have all rows");
+        let paired = (last == Form::Paired).then(|| {
             integers.paired.grow(rows * digits(n_in, exact));
             (integers.paired.as_mut_ptr(), kernels.pair[usize::from(exact)])
         });

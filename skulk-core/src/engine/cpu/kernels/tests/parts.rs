@@ -22,7 +22,7 @@ fn parts_of_rows_give_what_each_row_gives() {
     };
     let affine = some(DType::Affine4, n_in, 7)
         .with_groups(some(DType::BF16, n_in / 64, 5), Some(some(DType::BF16, n_in / 64, 11)));
-    // Of one type alone; of types that take the same rows in different forms.
+    // Of types that take rows in the same form; of types that take them in different ones.
     let pairs = [
         [some(DType::Q8_0, n_in, 13), some(DType::Q4_K, n_in, 5)],
         [some(DType::Q6_K, n_in, 3), affine.clone()],
