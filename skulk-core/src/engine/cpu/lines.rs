@@ -97,9 +97,8 @@ mod tests {
             assert_eq!(lines.as_ptr(), lines.as_mut_ptr().cast_const());
             assert!(lines.iter().all(|x| *x == 0.0));
             let zeroed = Lines::<f32>::zeroed(len).unwrap();
-            assert!(
-                zeroed.len() == len && zeroed.as_ptr() as usize % 64 == 0 && zeroed.iter().all(|x| *x == 0.0)
-            );
+            assert_eq!(zeroed.as_ptr() as usize % 64, 0);
+            assert!(zeroed.len() == len && zeroed.iter().all(|x| *x == 0.0));
         }
         assert_eq!(Lines::<i8>::new(3).unwrap().as_ptr() as usize % 64, 0);
         for len in [usize::MAX, usize::MAX / 8] {
