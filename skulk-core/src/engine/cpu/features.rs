@@ -9,6 +9,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::kernels::TILE;
+use super::lines::clear;
 use super::{Buffer, Cpu, LEAST_ELEMENTS, Stream, all};
 use crate::engine::backend::{FeatureDown, Features, TopFeatures};
 use crate::error::Result;
@@ -91,7 +92,7 @@ impl Features for Cpu {
         match down {
             FeatureDown::Columns(down) => {
                 self.rows(scores, rows, |row, values| {
-                    values.fill(0.0);
+                    clear(values);
                     let of_row = row * stride..row * stride + k;
                     for (id, activation) in ids[of_row.clone()].iter().zip(&gate[of_row]) {
                         values[*id as usize] = *activation;
@@ -114,7 +115,7 @@ impl Features for Cpu {
                     let part = k.div_ceil(PARTS);
                     self.pool.rows(&mut sums[..PARTS * hidden], hidden, 1, |i, sum, thread| {
                         let mut own = workers[thread].lock().unwrap_or_else(PoisonError::into_inner);
-                        sum.fill(0.0);
+                        clear(sum);
                         let of_part = (i * part).min(k)..((i + 1) * part).min(k);
                         for (id, activation) in ids[of_part.clone()].iter().zip(&gate[of_part]) {
                             down.weight().decode(*id as usize, &mut own.values);
@@ -122,7 +123,7 @@ impl Features for Cpu {
                         }
                     });
                     let sum = &mut out.data[row * hidden..][..hidden];
-                    sum.fill(0.0);
+                    clear(sum);
                     sums.chunks_exact(hidden).take(PARTS).for_each(|part| self.kernels.add(sum, part));
                 }
             }

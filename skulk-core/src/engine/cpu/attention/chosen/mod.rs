@@ -14,6 +14,7 @@ use super::super::Cpu;
 use super::super::kernels::{
     BYTES_BEHIND, Cells, Kernels, PAGES, PARTITION, Partition, PartitionScratch, Softmax, Stored,
 };
+use super::super::lines::clear;
 use super::super::pool::Pool;
 use super::{MANY_PARTITIONS, Pages, Scratch, group, pages};
 use crate::engine::KvType;
@@ -249,7 +250,7 @@ pub(super) fn attend(
             }
             running.clear();
             running.resize(group, Softmax::EMPTY);
-            out.fill(0.0);
+            clear(out);
             for (partition, positions) in positions.chunks(PARTITION).enumerate() {
                 for (slot, position) in positions.iter().map(|position| *position as usize).enumerate() {
                     let number =
