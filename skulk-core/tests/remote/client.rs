@@ -663,6 +663,62 @@ fn links_are_measured() {
     answering.join().unwrap();
 }
 
+/// Reads a message of HTTP/1.1 that says how long it is.
+fn message(stream: &mut impl std::io::Read) -> Option<(String, Vec<u8>)> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length =
+        head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).ok()?;
+    Some((head, body))
+}
+
+/// A relay that ends every connection behind its first answer, so much later; whether answers say so.
+fn one_by_one(to: &Address, later: Duration, says: bool) -> Address {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let to = to.to_string().replace("http://", "");
+    std::thread::spawn(move || {
+        for near in listener.incoming().take(2000) {
+            let (mut near, to) = (near.unwrap(), to.clone());
+            std::thread::spawn(move || {
+                let (head, body) = message(&mut near)?;
+                let mut far = TcpStream::connect(to).ok()?;
+                far.write_all(&[head.as_bytes(), &body].concat()).ok()?;
+                let (head, body) = message(&mut far)?;
+                let end = if says { "connection: close\r\n\r\n" } else { "\r\n" };
+                near.write_all(
+                    &[head.trim_end_matches("\r\n").as_bytes(), b"\r\n", end.as_bytes(), &body].concat(),
+                )
+                .ok()?;
+                std::thread::sleep(later);
+                Some(())
+            });
+        }
+    });
+    address
+}
+
+/// As LARQL's recorded servers answer, and many a proxy.
+#[test]
+fn a_server_may_end_each_connection_behind_its_answer() {
+    let alone = said(&open("stories260K", &loading()));
+    let server = serving("stories260K", ServeOptions::default());
+    for (later, says) in [(Duration::ZERO, true), (Duration::ZERO, false), (Duration::from_millis(15), false)]
+    {
+        let address = one_by_one(server.address(), later, says);
+        assert_eq!(said(&open("stories260K", &loading().ffn_at(address))), alone, "{later:?} {says}");
+    }
+}
+
 /// A relay that holds up what passes: 16 KiB at a time, each for 5 ms. It ends with the connection.
 fn slow_link(to: &Address) -> (Address, std::thread::JoinHandle<()>) {
     use std::io::{Read, Write};

@@ -216,9 +216,9 @@ fn what_a_frame_cannot_hold_is_not_written() {
     let mut out = Vec::new();
     for (layers, values) in [
         (WalkLayers::One(u32::MAX), &[0.0; 4][..]),
-        (WalkLayers::Batch(&[]), &[0.0; 4]),
         (WalkLayers::One(0), &[0.0; 3]),
         (WalkLayers::One(0), &[]),
+        (WalkLayers::Batch(&[]), &[0.0; 4]),
     ] {
         let error = WalkRequest::encode(&mut out, layers, 1, 4, values).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");

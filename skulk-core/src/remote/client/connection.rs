@@ -94,8 +94,17 @@ pub(super) struct Connection {
     driver: Option<Task>,
     /// Bytes that were written.
     written: Arc<AtomicU64>,
-    /// A job was answered over it before.
-    pub(super) kept: bool,
+    pub(super) answered: Answered,
+}
+
+/// What was answered over a connection before. A server may end it at any time behind that, as many do at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answered {
+    Nothing,
+    /// What the server holds, a moment ago.
+    Stats,
+    /// Something else.
+    Other,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -179,7 +188,7 @@ impl Connection {
             let (sender, connection) = http1::Builder::new().handshake(stream).await?;
             (Sender::Http1(sender), Box::pin(async { drop(connection.await) }))
         };
-        Ok(Self { sender, driver: Some(driver), written, kept: false })
+        Ok(Self { sender, driver: Some(driver), written, answered: Answered::Nothing })
     }
 
     /// What `future` gives, while the stream is read and written.

@@ -17,7 +17,7 @@ use crate::weights::Checkpoint;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct Stats {
     #[serde(default)]
-    model: String,
+    model: Option<String>,
     #[serde(default)]
     layers: Option<usize>,
     #[serde(default)]
@@ -82,7 +82,9 @@ impl Stats {
                 address,
                 format!(
                     "expected a model of {layers} layers and rows of {}, found {found} and rows of {} (`{}`)",
-                    arch.hidden_size, hidden, self.model
+                    arch.hidden_size,
+                    hidden,
+                    self.model.as_deref().unwrap_or("a model without a name")
                 ),
             ));
         }

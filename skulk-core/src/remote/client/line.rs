@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Peer;
-use super::connection::{Answer, Ask, Connection, Failed, Pending};
+use super::connection::{Answer, Answered, Ask, Connection, Failed, Pending};
 use super::crossing::Expects;
 use super::waiting::{Ended, Runtime, Until, after};
 use crate::engine::{FfnJob, FfnLine, StepCx};
@@ -56,28 +56,27 @@ impl Line {
 
 impl Peer {
     /// Sends a request, over the connection that there is or a new one.
-    async fn send(&self, mut kept: Option<Connection>, ask: &Ask) -> Result<(Connection, Pending)> {
+    pub(super) async fn send(&self, kept: Option<Connection>, ask: &Ask) -> Result<(Connection, Pending)> {
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
         loop {
-            if let Some(connection) = &mut kept
-                && connection.has_ended().await
-            {
-                kept = None;
+            let new = connection.answered == Answered::Nothing;
+            if new || !connection.has_ended().await {
+                match connection.send(&self.target, ask).await {
+                    Ok(pending) => return Ok((connection, pending)),
+                    // The server may have ended it before it saw the request.
+                    Err(Failed::Lost(_)) if !new => {}
+                    Err(failed) => return Err(failed.into_error(&self.target.address, "was lost")),
+                }
             }
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => self.open().await?,
-            };
-            match connection.send(&self.target, ask).await {
-                Ok(pending) => return Ok((connection, pending)),
-                // The server may have ended it before it saw the request.
-                Err(Failed::Lost(_)) if connection.kept => {}
-                Err(failed) => return Err(failed.into_error(&self.target.address, "was lost")),
-            }
+            connection = self.renew(connection.answered).await?;
         }
     }
 
     /// Waits for the answer; asks again where the server was busy, or had ended a kept connection.
-    async fn exchange(
+    pub(super) async fn exchange(
         self: Arc<Self>,
         ask: Ask,
         mut sent: (Connection, Pending),
@@ -85,21 +84,25 @@ impl Peer {
         let mut pause = PAUSE;
         loop {
             let (mut connection, mut pending) = sent;
+            let before = connection.answered;
             let again = match connection.receive(&mut pending, ask.most).await {
-                Ok(answer) if answer.is_busy() => {
+                Ok(answer) => {
+                    connection.answered = Answered::Other;
+                    if !answer.is_busy() {
+                        return (Some(connection), Ok(answer));
+                    }
                     tokio::time::sleep(pause).await;
                     pause = LONGEST.min(pause * 2);
-                    Some(connection)
+                    Ok(connection)
                 }
-                Ok(answer) => {
-                    connection.kept = true;
-                    return (Some(connection), Ok(answer));
-                }
-                Err(Failed::Lost(_)) if connection.kept => None,
-                Err(failed) => return (None, Err(failed.into_error(&self.target.address, "was lost"))),
+                Err(Failed::Lost(_)) if before != Answered::Nothing => self.renew(before).await,
+                Err(failed) => Err(failed.into_error(&self.target.address, "was lost")),
             };
-            sent = match self.send(again, &ask).await {
-                Ok(sent) => sent,
+            sent = match again {
+                Ok(connection) => match self.send(Some(connection), &ask).await {
+                    Ok(sent) => sent,
+                    Err(error) => return (None, Err(error)),
+                },
                 Err(error) => return (None, Err(error)),
             };
         }

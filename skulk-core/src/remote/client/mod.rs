@@ -17,7 +17,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
-use self::connection::{Answer, Ask, Connection, Failed, Target};
+use self::connection::{Answer, Answered, Ask, Connection, Failed, Target};
 use self::known::{Stats, failed};
 use self::line::Line;
 pub use self::link::measure_link;
@@ -169,12 +169,16 @@ fn is_missing(answer: &Answer) -> bool {
     )
 }
 
+async fn open(target: &Target) -> Result<Connection> {
+    let opened = Connection::open(target).await;
+    opened.map_err(|failed| failed.into_error(&target.address, "cannot be reached"))
+}
+
 /// Opens a connection, and asks what the server holds. Of LARQL's gRPC servers that is not to be had.
 async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection, Stats)> {
     let address = &target.address;
     let reach = async {
-        let opened = Connection::open(target).await;
-        let mut connection = opened.map_err(|failed| failed.into_error(address, "cannot be reached"))?;
+        let mut connection = open(target).await?;
         let ask = Ask {
             method: Method::GET,
             path: "/v1/stats",
@@ -188,6 +192,7 @@ async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection,
             Err(Failed::Lost(_)) if address.is_grpc() && !connection.has_ended().await => None,
             answer => Some(answer.map_err(|failed| failed.into_error(address, "was lost"))?),
         };
+        connection.answered = Answered::Stats;
         let answer = match answer {
             Some(answer) if !(address.is_grpc() && is_missing(&answer)) => answer,
             _ => return Ok((connection, Stats::default())),
@@ -212,6 +217,16 @@ impl Peer {
                 .with_hint("the server was started anew with another model or other layers: plan again"));
         }
         Ok(connection)
+    }
+
+    /// A new connection in the place of one that the server has ended. Where it had said over that one what it holds, it is not
+    /// asked again: it may end every connection behind an answer.
+    async fn renew(&self, ended: Answered) -> Result<Connection> {
+        if ended == Answered::Other {
+            return self.open().await;
+        }
+        let opened = tokio::time::timeout(self.options.connect_timeout, open(&self.target)).await;
+        opened.unwrap_or_else(|_| Err(Ended::Late.into_error(&self.target.address, "to be reached")))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What else can a server be asked? How it is, embeddings of tokens, and what its model expects behind a row.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -75,7 +76,7 @@ impl RemoteFfn {
     /// As [`connect`](Self::connect).
     pub fn health(&self, cancel: &CancelToken) -> Result<Health> {
         let ask = Ask { method: Method::GET, ..question("/v1/health", None, Vec::new(), 0) };
-        let found: HealthAnswer = self.json(&self.question(&ask, cancel)?)?;
+        let found: HealthAnswer = self.json(&self.question(ask, cancel)?)?;
         if found.status != "ok" {
             let message = format!("expected a server that is ok, found one that is `{}`", found.status);
             return Err(failed(self.address(), message));
@@ -94,7 +95,7 @@ impl RemoteFfn {
         let mut body = Vec::new();
         EmbedRequest::encode(&mut body, &tokens)?;
         let ask = question("/v1/embed", Some(content::FFN), body, tokens.len() * hidden * 4);
-        let answer = self.question(&ask, cancel)?;
+        let answer = self.question(ask, cancel)?;
         let named = |error: Error| error.with("peer", self.address());
         let rows = EmbedReply::decode(&answer.body, hidden).map_err(named)?.rows;
         if rows.rows() != tokens.len() {
@@ -129,7 +130,7 @@ impl RemoteFfn {
         let body =
             body.map_err(|e| Error::argument("residual", "expected numbers, found others").with_source(e))?;
         let ask = question("/v1/logits", Some(JSON), body, self.peer.arch.vocab_size.saturating_mul(1024));
-        let found: LogitsAnswer = self.json(&self.question(&ask, cancel)?)?;
+        let found: LogitsAnswer = self.json(&self.question(ask, cancel)?)?;
         let known = |likely: &LikelyAnswer| (likely.token_id as usize) < self.peer.arch.vocab_size;
         if found.top_k.len() != top_k.min(self.peer.arch.vocab_size) || !found.top_k.iter().all(known) {
             return Err(failed(
@@ -143,15 +144,14 @@ impl RemoteFfn {
     }
 
     /// Asks over a connection of its own.
-    fn question(&self, ask: &Ask, cancel: &CancelToken) -> Result<Answer> {
+    fn question(&self, ask: Ask, cancel: &CancelToken) -> Result<Answer> {
         let peer = &self.peer;
-        let (address, target) = (self.address(), &peer.target);
+        let address = self.address();
         expect_http(address)?;
         let until = Until { cancel, deadline: None, patience: after(peer.options.timeout) };
         let asked = Runtime::new()?.wait(until.wait(async {
-            let mut connection = peer.open().await?;
-            let answer = connection.ask(target, ask).await;
-            answer.map_err(|failed| failed.into_error(address, "was lost"))
+            let sent = peer.send(None, &ask).await?;
+            Arc::clone(peer).exchange(ask, sent).await.1
         }))?;
         let answer = asked.unwrap_or_else(|ended| Err(ended.into_error(address, "to answer")))?;
         answer.expect_ok(address)?;

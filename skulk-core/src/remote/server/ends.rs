@@ -47,7 +47,7 @@ fn rows(served: &Served, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
 
 pub(super) fn embed(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     let (hidden, started) = (served.hidden(), Instant::now());
-    match written(head, content::FFN)? {
+    match written(head, content::FFN) {
         Written::Binary => {
             let tokens: Vec<_> = EmbedRequest::decode(body)?.tokens.iter().collect();
             let mut out = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn embed_one(served: &Served, head: &Parts, token: &str) -> Result<Re
 
 pub(super) async fn logits(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     let hidden = served.hidden();
-    let request = match written(head, content::FFN)? {
+    let request = match written(head, content::FFN) {
         Written::Json => json::read(body)?,
         Written::Binary => {
             let (numbers, rest) = body.as_chunks();
@@ -101,9 +101,10 @@ pub(super) async fn logits(served: &Served, head: &Parts, body: &[u8]) -> Result
         return Err(Refusal::bad(format!("temperature: expected a number above 0, found {temperature}")));
     }
     let vocab = served.running.arch.vocab_size;
-    if !(1..=vocab).contains(&top_k) {
-        return Err(Refusal::bad(format!("top_k: expected 1 to {vocab}, found {top_k}")));
+    if top_k == 0 {
+        return Err(Refusal::bad("top_k: expected 1 or more, found 0"));
     }
+    let top_k = top_k.min(vocab);
     let Ends { weights, tokenizer } = ends(served)?;
     // One at a time: who waits is one of the queue's.
     let _turn = served.turn().await?;

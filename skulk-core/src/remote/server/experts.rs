@@ -61,7 +61,7 @@ pub(super) async fn compute(
 
 pub(super) async fn batch(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     let hidden = served.hidden();
-    match written(head, content::EXPERT)? {
+    match written(head, content::EXPERT) {
         Written::Json => {
             let mut tasks = Vec::new();
             for json::ExpertRow { layer, expert_id, residual } in

@@ -46,6 +46,9 @@ pub(super) struct WalkRequest {
     pub(super) seq_len: usize,
     #[serde(default)]
     pub(super) full_output: bool,
+    /// Rows are in front of the layer's block, whose experts other servers have.
+    #[serde(default)]
+    pub(super) moe_layer: bool,
 }
 
 /// Its reply of one layer.

@@ -83,13 +83,15 @@ pub(super) async fn answer(
     let route = ROUTES.iter().find(|(path, ..)| behind(head.uri.path(), path).is_some());
     let own = |reply: Reply| (reply.status(), reply);
     let (status, reply) = match route {
-        Some((_, _, Route::Health)) if head.method == Method::GET => {
+        Some((_, _, Route::Health)) if [Method::GET, Method::HEAD].contains(&head.method) => {
             own(json(StatusCode::OK, &served.health()))
         }
         _ if !served.guard.admits(&head.headers) => own(empty(StatusCode::UNAUTHORIZED)),
         None => own(empty(StatusCode::NOT_FOUND)),
         Some((_, true, _)) if head.method != Method::POST => own(not_allowed("POST")),
-        Some((_, false, _)) if head.method != Method::GET => own(not_allowed("GET")),
+        Some((_, false, _)) if ![Method::GET, Method::HEAD].contains(&head.method) => {
+            own(not_allowed("GET, HEAD"))
+        }
         Some((_, _, route)) => match of_route(served, activity, *route, &head, body).await {
             // Its messages are counted.
             Ok(reply) if matches!(route, Route::GrpcStream) => return reply,
@@ -171,18 +173,10 @@ pub(super) enum Written {
     Json,
 }
 
-/// How a body is written that may be in this binary type.
-pub(super) fn written(head: &Parts, binary: &str) -> Result<Written, Refusal> {
-    let Some(found) = head.headers.get(CONTENT_TYPE) else { return Ok(Written::Json) };
-    let found = found.to_str().unwrap_or_default();
-    match () {
-        () if found.contains(binary) => Ok(Written::Binary),
-        () if found.contains("json") => Ok(Written::Json),
-        () => Err(Refusal::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            format!("expected a body of {binary} or application/json"),
-        )),
-    }
+/// How a body is written that may be in this binary type: whatever else is named, it is taken for JSON, as LARQL does.
+pub(super) fn written(head: &Parts, binary: &str) -> Written {
+    let named = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if named.is_some_and(|named| named.contains(binary)) { Written::Binary } else { Written::Json }
 }
 
 /// The smallest type of rows that a client takes.

@@ -1,6 +1,5 @@
 //! What do dense blocks give for rows? `walk-ffn`, whose rows are behind the block's norm.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,19 +29,19 @@ struct Asked {
 struct Given {
     /// `[rows, hidden]` of each.
     layers: Vec<(u32, Vec<f32>)>,
+    rows: usize,
     computing: Duration,
 }
 
 pub(super) async fn walk(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
     let hidden = served.hidden();
-    match written(head, content::FFN)? {
+    match written(head, content::FFN) {
         Written::Json => {
-            let (asked, batch) = in_json(body, hidden)?;
-            let given = compute(served, asked).await?;
-            Ok(reply_json(&given, batch, hidden))
+            let given = compute(served, in_json(body, hidden)?).await?;
+            Ok(reply_json(&given))
         }
         Written::Binary => {
-            let Given { layers, computing } = compute(served, binary(body, hidden)?).await?;
+            let Given { layers, computing, .. } = compute(served, binary(body, hidden)?).await?;
             let latency = milliseconds(computing);
             let asked = accepted(head);
             // What half precision cannot hold goes as it is.
@@ -55,14 +54,17 @@ pub(super) async fn walk(served: &Served, head: &Parts, body: &[u8]) -> Result<R
     }
 }
 
-/// The same in JSON, and whether several layers are asked for.
-fn in_json(body: &[u8], hidden: usize) -> Result<(Asked, bool), Refusal> {
-    let json::WalkRequest { layer, layers, residual, seq_len, full_output } = json::read(body)?;
+/// The same in JSON.
+fn in_json(body: &[u8], hidden: usize) -> Result<Asked, Refusal> {
+    let json::WalkRequest { layer, layers, residual, seq_len, full_output, moe_layer } = json::read(body)?;
+    if moe_layer {
+        let message = "moe_layer=true is not served: ask for the layer's experts at /v1/experts/layer-batch";
+        return Err(Refusal::bad(message));
+    }
     if !full_output {
         let message = "this server gives the blocks' full output, not features: set full_output = true";
         return Err(Refusal::bad(message));
     }
-    let batch = layers.is_some();
     let layers = match (layer, layers) {
         (_, Some(layers)) if !layers.is_empty() => layers,
         (Some(layer), None) => vec![layer],
@@ -72,23 +74,16 @@ fn in_json(body: &[u8], hidden: usize) -> Result<(Asked, bool), Refusal> {
         return Err(residual_length(residual.len(), seq_len, hidden));
     }
     json::finite(&residual)?;
-    Ok((Asked { layers, rows: residual }, batch))
+    Ok(Asked { layers, rows: residual })
 }
 
-fn reply_json(given: &Given, batch: bool, hidden: usize) -> Reply {
-    let latency_ms = milliseconds(given.computing);
-    let entry = |(layer, rows): &'_ (u32, Vec<f32>)| (*layer, rows.len() / hidden.max(1));
+fn reply_json(given: &Given) -> Reply {
+    let (latency_ms, seq_len) = (milliseconds(given.computing), given.rows);
     match given.layers.as_slice() {
-        [one] if !batch => {
-            let (layer, seq_len) = entry(one);
-            json::ok(&json::WalkReply { layer, output: &one.1, seq_len, latency_ms })
-        }
+        [(layer, output)] => json::ok(&json::WalkReply { layer: *layer, output, seq_len, latency_ms }),
         several => {
-            let results = several.iter().map(|one| {
-                let (layer, seq_len) = entry(one);
-                json::WalkEntry { layer, output: &one.1, seq_len }
-            });
-            let seq_len = several.first().map_or(0, |one| entry(one).1);
+            let entries = several.iter();
+            let results = entries.map(|(layer, output)| json::WalkEntry { layer: *layer, output, seq_len });
             json::ok(&json::WalkBatch { results: results.collect(), seq_len, latency_ms })
         }
     }
@@ -110,7 +105,9 @@ fn binary(body: &[u8], hidden: usize) -> Result<Asked, Refusal> {
     }
     let request = WalkRequest::decode(body, hidden).map_err(|error| {
         match error.context().iter().find(|(key, _)| *key == "field").map(|(_, field)| field.as_str()) {
-            Some("flags") => Refusal::bad("binary wire format requires full_output = true"),
+            Some("flags") if head(body).is_some_and(|[_, _, flags]| flags % 2 == 0) => {
+                Refusal::bad("binary wire format requires full_output = true")
+            }
             Some("residual" | "end") => wrong_length(body, hidden).unwrap_or_else(|| error.into()),
             _ => error.into(),
         }
@@ -120,11 +117,23 @@ fn binary(body: &[u8], hidden: usize) -> Result<Asked, Refusal> {
     Ok(Asked { layers: request.layers.iter().collect(), rows })
 }
 
-/// A frame of one layer that has more or fewer numbers than its head says.
+/// Of a frame the bytes up to the residual, `seq_len` and `flags`.
+fn head(body: &[u8]) -> Option<[usize; 3]> {
+    let words = body.as_chunks().0;
+    let word = |at: usize| words.get(at).map(|bytes| u32::from_le_bytes(*bytes) as usize);
+    let layers = if word(0)? == u32::MAX as usize { word(1)?.checked_add(2)? } else { 1 };
+    let flags = word(layers.checked_add(1)?)?;
+    Some([layers.checked_add(3)?.checked_mul(4)?, word(layers)?, flags])
+}
+
+/// A frame that has more or fewer numbers than its head says.
 fn wrong_length(body: &[u8], hidden: usize) -> Option<Refusal> {
-    let word = |at: usize| body.get(at * 4..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    let (layer, rows) = (word(0)?, word(1)?);
-    (layer != u32::MAX).then(|| residual_length(body.len().saturating_sub(16) / 4, rows as usize, hidden))
+    let [residual, rows, _] = head(body)?;
+    let found = body.len().checked_sub(residual)?;
+    Some(match found.is_multiple_of(4) {
+        true => residual_length(found / 4, rows, hidden),
+        false => Refusal::bad("binary: residual byte length is not a multiple of 4"),
+    })
 }
 
 /// Rows are not as many numbers as they should be.
@@ -137,12 +146,9 @@ pub(super) fn residual_length(found: usize, rows: usize, hidden: usize) -> Refus
 
 async fn compute(served: &Served, asked: Asked) -> Result<Given, Refusal> {
     let Asked { layers, rows } = asked;
-    let mut seen = BTreeSet::new();
-    if let Some(layer) = layers.iter().find(|layer| !seen.insert(**layer)) {
-        return Err(Refusal::bad(format!("layer {layer} is asked for twice")));
-    }
     let served_layers = layers.iter().map(|layer| served.dense(*layer)).collect::<Result<Vec<_>, _>>()?;
-    served.room((rows.len() / served.hidden().max(1)).saturating_mul(layers.len()))?;
+    let n_rows = rows.len() / served.hidden().max(1);
+    served.room(n_rows.saturating_mul(layers.len()))?;
     let rows = Arc::new(rows);
     let piece = |layer| Piece { layer, form: Form::Block, rows: Arc::clone(&rows), pairs: Vec::new() };
     let done = served.compute(served_layers.into_iter().map(piece).collect()).await?;
@@ -151,7 +157,7 @@ async fn compute(served: &Served, asked: Asked) -> Result<Given, Refusal> {
     }
     let computing = done.iter().map(|done| done.computing).sum();
     let layers = layers.into_iter().zip(done.into_iter().map(|done| done.rows)).collect();
-    Ok(Given { layers, computing })
+    Ok(Given { layers, rows: n_rows, computing })
 }
 
 /// The same of rows that crossed as integers: a row for each layer.

@@ -31,6 +31,16 @@ fn mistakes_are_told_in_larqls_words() {
             frame(&[0, 1, 1, 8], &row[1..]),
             "residual has 255 elements, expected 256 (seq_len=1 * hidden_size=256)",
         ),
+        (
+            WALK,
+            frame(&[u32::MAX, 2, 0, 1, 1, 1, 8], &row[1..]),
+            "residual has 255 elements, expected 256 (seq_len=1 * hidden_size=256)",
+        ),
+        (
+            WALK,
+            [frame(&[0, 1, 1, 8], &row), vec![0; 2]].concat(),
+            "binary: residual byte length is not a multiple of 4",
+        ),
         (WALK, frame(&[0, 1], &[]), "binary: body too short (need ≥ 16 bytes)"),
         (json, b"{".to_vec(), "invalid JSON: EOF while parsing an object at line 1 column 1"),
     ] {
@@ -57,8 +67,8 @@ fn what_a_request_asks_for_must_be_there() {
         refused(server, route, &frame(words, values), 400)
     };
     assert!(words(&gemma, WALK, &[0, 1, 1, 8], &row).contains("no dense block"));
-    assert!(words(&llama, WALK, &[u32::MAX, 2, 1, 1, 1, 1, 8], &row).contains("twice"));
     assert!(words(&llama, WALK, &[u32::MAX, 0, 1, 1, 8], &row).contains("num_layers"));
+    assert!(words(&llama, WALK, &[0, 1, 3, 8], &row).contains("flags"));
     assert!(words(&llama, WALK, &[0, 0, 1, 8], &row).contains("seq_len"));
     assert!(words(&gemma, EXPERT, &[1, 256, 9, 0], &row).contains("layer 9 out of range (num_layers = 4)"));
     assert!(words(&gemma, EXPERT, &[1, 256, 0, 4], &row).contains("expert 4 out of range (num_experts = 4)"));
@@ -84,6 +94,7 @@ fn what_a_request_asks_for_must_be_there() {
     assert!(json(&llama, "/v1/walk-ffn", &wants("")).contains("'layer' or 'layers'"));
     assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":0,\"seq_len\":2")).contains("expected 512"));
     assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":-1")).contains("invalid JSON"));
+    assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":0,\"moe_layer\":true")).contains("moe_layer"));
     let large = format!("{{\"layer\":0,\"full_output\":true,\"residual\":[1e39{}]}}", ",0".repeat(255));
     let large = json(&llama, "/v1/walk-ffn", &large);
     assert!(large.contains("number out of range"), "{large}");
@@ -200,14 +211,16 @@ fn routes_methods_and_types_are_those_there_are() {
         let replied = get(&server, path);
         assert_eq!((replied.status, replied.body.len()), (404, 0), "{path}");
     }
-    for (method, path, allowed) in
-        [("GET", "/v1/walk-ffn", "post"), ("POST", "/v1/stats", "get"), ("DELETE", "/v1/health", "get")]
-    {
+    for (method, path, allowed) in [
+        ("GET", "/v1/walk-ffn", "post"),
+        ("POST", "/v1/stats", "get, head"),
+        ("DELETE", "/v1/health", "get, head"),
+    ] {
         let replied = ask(&server, method, path, &[], &[]);
         assert_eq!((replied.status, replied.header("allow")), (405, Some(allowed)), "{path}");
     }
     let body = frame(&[0, 1, 1, 8], &rows(1, 256));
-    assert!(refused(&server, ("/v1/walk-ffn", "text/plain"), &body, 415).contains("x-larql-ffn"));
+    assert!(refused(&server, ("/v1/walk-ffn", "text/plain"), &body, 400).contains("invalid JSON"));
     assert_eq!(post(&server, "/v1/walk-ffn?x=y", WALK.1, &body).status, 200);
 }
 

@@ -5,6 +5,8 @@
 //! with to 8 bits, twice in a block: by up to 1/254 of the largest each time.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::Shutdown;
 
 use serde_json::{Value, json};
 use skulk::remote::wire::{
@@ -12,7 +14,7 @@ use skulk::remote::wire::{
 };
 
 use super::super::recorded;
-use super::{Replied, Server, ask, frame, gemma, get, llama, post, rows};
+use super::{Replied, Server, ask, connect, frame, gemma, get, llama, post, request, rows};
 
 /// Elements of a row of the recorded models.
 const HIDDEN: usize = 256;
@@ -195,6 +197,42 @@ fn tokens_have_the_recorded_rows() {
     let text = logits("application/json", &serde_json::to_vec(&json!({ "residual": row })).unwrap());
     assert_eq!(binary["top_k"], text["top_k"]);
     assert_eq!(binary["top_k"].as_array().unwrap().len(), 5);
+}
+
+/// As LARQL reads them, whatever its recorded clients sent.
+#[test]
+fn requests_are_read_as_larql_reads_them() {
+    let (server, row, binary) = (llama(), rows(3, HIDDEN), "application/x-larql-ffn");
+    let walk = |words: &[u32]| ok(post(&server, "/v1/walk-ffn", binary, &frame(words, &row)), binary);
+    let one = walked(&walk(&[0, 1, 1, 8]), WireType::F32);
+    // Layers may be asked for twice.
+    let twice = walk(&[u32::MAX, 2, 0, 0, 1, 1, 8]);
+    assert_eq!(walked(&twice, WireType::F32), [&one[..], &one[..]].concat());
+
+    let text = |layers: &str, content_type| {
+        let body = format!("{{{layers},\"residual\":{row:?},\"full_output\":true}}");
+        post(&server, "/v1/walk-ffn", content_type, body.as_bytes()).json()
+    };
+    // What is not of the binary type is JSON, whatever it is called. A batch of one layer is answered as one.
+    let plain = text("\"layer\":0", "application/json");
+    for content_type in ["application/x-www-form-urlencoded", "text/plain", "application/octet-stream"] {
+        let batch = text("\"layers\":[0]", content_type);
+        assert_eq!((&batch["output"], &batch["layer"]), (&plain["output"], &json!(0)), "{content_type}");
+    }
+    let twice = text("\"layers\":[0,0]", "application/json");
+    let results = twice["results"].as_array().unwrap();
+    assert!(results.len() == 2 && results.iter().all(|result| result["output"] == plain["output"]));
+
+    let many = serde_json::to_vec(&json!({ "residual": row, "top_k": 600 })).unwrap();
+    let many = post(&server, "/v1/logits", "text/plain", &many).json();
+    assert_eq!(many["top_k"].as_array().unwrap().len(), 512);
+
+    let mut stream = connect(&server);
+    stream.write_all(&request("HEAD", "/v1/health", &[], &[])).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut head = String::new();
+    stream.read_to_string(&mut head).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
 /// All numbers but integers in the order in which they are found, and all else in its place.
