@@ -111,22 +111,28 @@ impl Constraint {
     /// `Ok` where it is small enough to be read.
     #[cfg_attr(not(feature = "grammar"), allow(dead_code, reason = "nothing is read without it"))]
     pub(crate) fn check(&self) -> Result<()> {
-        let bytes = match self {
-            Self::JsonSchema(schema) => {
-                if depth(schema, MOST_DEPTH).is_none() {
-                    let expected = format!("at most {MOST_DEPTH} arrays and objects within each other");
-                    return Err(unlike("json_schema", &expected, "more"));
-                }
-                schema.to_string().len()
-            }
-            Self::JsonObject => 0,
-            Self::Regex(text) | Self::Lark(text) => text.len(),
-        };
+        if let Self::JsonSchema(schema) = self
+            && depth(schema, MOST_DEPTH).is_none()
+        {
+            let expected = format!("at most {MOST_DEPTH} arrays and objects within each other");
+            return Err(unlike("json_schema", &expected, "more"));
+        }
+        let bytes = self.bytes();
         if bytes > MOST_BYTES {
             let expected = format!("at most {MOST_BYTES} bytes");
             return Err(unlike(self.field(), &expected, &bytes.to_string()));
         }
         Ok(())
+    }
+
+    /// Bytes of its text.
+    #[cfg_attr(not(feature = "grammar"), allow(dead_code, reason = "nothing is read without it"))]
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::JsonSchema(schema) => schema.to_string().len(),
+            Self::JsonObject => 0,
+            Self::Regex(text) | Self::Lark(text) => text.len(),
+        }
     }
 
     /// The schema of any object.

@@ -5,6 +5,8 @@
 
 mod constraint;
 #[cfg(feature = "grammar")]
+mod numbers;
+#[cfg(feature = "grammar")]
 mod running;
 #[cfg(test)]
 #[cfg(feature = "grammar")]
@@ -46,6 +48,7 @@ impl Grammars {
         text: &Detokenizer,
     ) -> Result<Grammar> {
         constraint.check()?;
+        numbers::check(constraint)?;
         let vocabulary = self.vocabulary.get_or_init(|| Vocabulary::new(tokenizer).map(Arc::new));
         let vocabulary = vocabulary.as_ref().map_err(crate::error::Error::again)?;
         Grammar::new(constraint, Arc::clone(vocabulary), text.drops_space())

@@ -32,8 +32,9 @@ pub(crate) struct Grammar {
     over: bool,
 }
 
-/// A reader of grammars recurses as deep as they are.
-const STACK: usize = 16 << 20;
+/// A reader of grammars recurses as deep as references go: for each of their bytes up to some 420, of eight that name another
+/// rule. Memory is taken as it is used.
+const STACK: [usize; 2] = [16 << 20, 1 << 10];
 
 /// The bounds of what a constraint may take, in time and memory: half a second at most to read it, and for a token some
 /// ten milliseconds.
@@ -191,11 +192,14 @@ fn read(constraint: &Constraint, vocabulary: &Vocabulary) -> Result<Parser> {
         let grammar = init.to_cgrammar(Some(Arc::clone(&env)), &mut Logger::new(0, 0), limits(), extra)?;
         Parser::new(env, grammar, limits(), Arc::new(ParserPerfCounters::default()))
     };
-    let reader = std::thread::Builder::new().name("skulk-grammar".into()).stack_size(STACK);
+    let stack = STACK[0] + constraint.bytes() * STACK[1];
+    let reader = std::thread::Builder::new().name("skulk-grammar".into()).stack_size(stack);
     let reader = reader.spawn(work).map_err(|e| {
         Error::new(ErrorKind::EngineFailed, "cannot start the thread that reads grammars").with_source(e)
     })?;
-    reader.join().map_err(|_| panicked())?.map_err(|e| refused(field, &format!("{e:#}")))
+    // It panics where there are more than some 65,000 symbols.
+    let read = reader.join().map_err(|_| refused(field, "it has too many parts"))?;
+    read.map_err(|e| refused(field, &format!("{e:#}")))
 }
 
 /// White space between JSON's parts: a space, or a new line with what it is indented by. Without a bound, models that begin

@@ -244,6 +244,113 @@ fn what_cannot_be_enforced_is_refused_by_name() {
 }
 
 #[test]
+fn numbers_are_kept_or_refused() {
+    let tokenizer = fixture("llama");
+    let integer = |bounds: Value| {
+        let mut schema = json!({"type": "integer"});
+        schema.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        schema
+    };
+    for refused_one in [
+        // llguidance recurses without end over the first one.
+        integer(json!({"minimum": i64::MIN, "maximum": i64::MIN})),
+        integer(json!({"minimum": -1e30, "maximum": -1e25})),
+        integer(json!({"minimum": 9_007_199_254_740_993_u64})),
+        integer(json!({"maximum": 12_345_678_901_234_567_890_u64})),
+        integer(json!({"exclusiveMaximum": 1_u64 << 60})),
+        json!({"enum": [1, 1_234_567_890_123_456_789_u64]}),
+        json!({"const": {"id": [9_007_199_254_740_993_u64]}}),
+        json!({"const": 1e300}),
+        json!({"properties": {"const": {"const": 9_007_199_254_740_993_u64}}}),
+        json!({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.5}),
+        json!({"type": "number", "exclusiveMinimum": 3, "maximum": 3.25}),
+        json!({"type": "number", "minimum": -0.5, "exclusiveMaximum": 0}),
+        json!({"type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 0.5}),
+    ] {
+        for constraint in
+            [schema(refused_one.clone()), Constraint::Lark(format!("start: %json {refused_one}"))]
+        {
+            let error = refused(&constraint);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.context().contains(&("field", constraint.field().to_owned())), "{error}");
+        }
+    }
+    let mut random = Random(11);
+    for (kept, is_valid) in [
+        (json!({"const": 1_i64 << 60}), (|text| text == "1152921504606846976") as fn(&str) -> bool),
+        (integer(json!({"minimum": i64::MAX, "maximum": i64::MAX})), |text| text == "9223372036854775807"),
+        (json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1e300}), |text| {
+            text.parse::<f64>().is_ok_and(|number| number > 0.0 && number <= 1.0)
+        }),
+        (
+            json!({"properties": {"default": {"const": 7}}, "required": ["default"], "type": "object", "additionalProperties": false}),
+            |text| serde_json::from_str::<Value>(text).is_ok_and(|found| found == json!({"default": 7})),
+        ),
+    ] {
+        for _ in 0..20 {
+            let (text, whole) = written(&tokenizer, &schema(kept.clone()), &mut random, false);
+            assert!(!whole || is_valid(&text), "{kept}: {text}");
+        }
+    }
+}
+
+/// As long as a constraint's text may be, with the shortest names.
+#[test]
+fn long_chains_of_references_are_read_or_refused() {
+    let name = |i: usize| {
+        let letters = b"abcdefghijklmnopqrstuvwxyz0123456789";
+        let letter = |of: usize| char::from(letters[i / of % 36]);
+        format!("r{}{}{}", letter(36 * 36), letter(36), letter(1))
+    };
+    let mut definitions = serde_json::Map::new();
+    let mut bytes = 100;
+    for i in 0.. {
+        let link = json!({"$ref": format!("#/$defs/{}", name(i + 1))});
+        bytes += link.to_string().len() + name(i).len() + 4;
+        if bytes > 1 << 20 {
+            definitions.insert(name(i), json!({"type": "integer"}));
+            break;
+        }
+        definitions.insert(name(i), link);
+    }
+    let links = definitions.len();
+    assert!(links > 20_000);
+    let references = json!({"$ref": format!("#/$defs/{}", name(0)), "$defs": definitions});
+    let rules = |links: usize, body: &str, spelt: fn(String) -> String| {
+        let mut text = format!("start:{}\n", spelt(name(0)));
+        for i in 0..links {
+            text += &format!("{}:{body}{}\n", spelt(name(i)), spelt(name(i + 1)));
+        }
+        Constraint::Lark(text + &spelt(name(links)) + ":\"a\"\n")
+    };
+    let tokenizer = fixture("llama");
+    for constraint in [
+        schema(references),
+        rules(46_000, "", |name| name),
+        rules(20_000, "", |name| name),
+        rules(46_000, "\"b\" ", |name| name),
+        rules(20_000, "\"b\" ", |name| name),
+        rules(46_000, "", |name| name.to_uppercase()),
+        rules(46_000, "\"b\" ", |name| name.to_uppercase()),
+    ] {
+        let begun = begin(&tokenizer, &constraint).and_then(|mut grammar| {
+            for _ in 0..4 {
+                let left = left(&mut grammar, tokenizer.vocab_size());
+                grammar.take(left[0])?;
+                if grammar.is_over() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        match begun {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
+}
+
+#[test]
 fn what_is_huge_takes_bounded_time() {
     let tokenizer = fixture("llama");
     let product: Vec<Value> = (0..24)
