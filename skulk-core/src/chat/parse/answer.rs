@@ -49,6 +49,8 @@ enum Mode {
     Opening(String),
     Header(Message),
     Text,
+    /// Behind a message's end: what is there is no text where another message follows.
+    Between(String),
     Reasoning,
     /// And whether it is within reasoning.
     Call(Box<Block>, bool),
@@ -178,6 +180,15 @@ impl Answer {
                     self.turn(&marker, meaning, false);
                 }
             }
+            Mode::Between(kept) => {
+                let found = self.text.next(rest, special, |text| kept.push_str(text));
+                let Some((marker, meaning)) = found else { return };
+                let marker = marker.to_owned();
+                if matches!(meaning, Meaning::Reason | Meaning::Call) {
+                    emit.text(kept);
+                }
+                self.turn(&marker, meaning, false);
+            }
             Mode::Reasoning => {
                 let found = self.thought.next(rest, special, |text| emit.reasoning(text));
                 if let Some((marker, meaning)) = found {
@@ -210,6 +221,7 @@ impl Answer {
         self.mode = match (meaning, &self.format) {
             (Meaning::Reason, _) => Mode::Reasoning,
             (Meaning::Header, _) => Mode::Header(Message::begun(marker)),
+            (Meaning::End, _) => Mode::Between(String::new()),
             (Meaning::Call, Some(format)) => {
                 Mode::Call(Box::new(Block::new(format, &self.specials, Some(marker))), reasons)
             }
@@ -252,6 +264,7 @@ impl Answer {
                 emit.text(&self.header.scanner.flush());
             }
             Mode::Text => emit.text(&self.text.scanner.flush()),
+            Mode::Between(kept) => emit.text(&(kept + &self.text.scanner.flush())),
             Mode::Reasoning => emit.reasoning(&self.thought.scanner.flush()),
             Mode::Call(mut block, _) => block.end(emit),
             Mode::Arguments(mut message) => message.end(&self.thought.scanner.flush(), emit),
