@@ -9,6 +9,7 @@ use super::read::Format;
 use super::schema::ModelCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::strict::Tree;
+use crate::weights::may_be_replaced;
 
 /// Bytes of a file's name that every common file system takes.
 const LONGEST_NAME: usize = 255;
@@ -90,6 +91,8 @@ impl ModelCard {
             "the name of a hidden file"
         } else if id.contains(odd) {
             "characters that file names cannot have"
+        } else if is_device(&name) {
+            "the name of a device on Windows"
         } else if name.len() > LONGEST_NAME {
             "a longer name"
         } else {
@@ -135,8 +138,21 @@ impl ModelCard {
     }
 }
 
+/// Whether Windows takes a file of that name for a device, whatever its extension.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let numbered = |device| {
+        stem.strip_prefix(device)
+            .is_some_and(|n| matches!(n.chars().collect::<Vec<_>>()[..], ['1'..='9' | '¹' | '²' | '³']))
+    };
+    matches!(&stem[..], "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$")
+        || numbered("COM")
+        || numbered("LPT")
+}
+
 /// Readers see the old file or the new one, never a part.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    may_be_replaced(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut named = tempfile::Builder::new();
     named.prefix(".card-");
@@ -279,6 +295,12 @@ backend_preference = []
             "a\nb",
             "a\\b",
             "C:a",
+            "CON",
+            "aux",
+            "NUL.x",
+            "com1",
+            "Lpt9.tar",
+            "CONIN$",
             &long,
         ] {
             let error = named(id).file_name().unwrap_err();

@@ -123,6 +123,8 @@ fn assemble(
         shards.push(shard);
         stages.push(info);
     }
+    let fingerprint = Fingerprint::of(&arch, checkpoint);
+    let speech = Origin::of(checkpoint, options);
     let tokenizer = tokenizer.wait()?;
     if tokenizer.vocab_size() > arch.vocab_size {
         return Err(Error::new(
@@ -150,8 +152,8 @@ fn assemble(
     let scheduler = Scheduler::start(Arc::clone(&shards), second.clone(), limits)?;
     Ok(Model {
         inner: Arc::new(Inner {
-            fingerprint: Fingerprint::of(&arch, checkpoint),
-            speech: Origin::of(checkpoint, options),
+            fingerprint,
+            speech,
             grammars: Grammars::default(),
             quoted: draft::Quoted::default(),
             path: checkpoint.path().to_owned(),

@@ -17,7 +17,7 @@ use super::session::{Session, common};
 use crate::engine::LayerPages;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
-use crate::weights::{MappedFile, io_error};
+use crate::weights::{MappedFile, io_error, may_be_replaced};
 
 const MAGIC: &[u8; 8] = b"skulk-kv";
 const VERSION: u32 = 1;
@@ -170,6 +170,7 @@ impl Session {
             let fork = |seq| Snapshot::of(model, seq, shared);
             (state.history.clone(), state.seq.map(fork).transpose()?)
         };
+        may_be_replaced(path).map_err(|e| io_error(e, path, "write"))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut file = tempfile::Builder::new()
             .prefix(".skulk-")

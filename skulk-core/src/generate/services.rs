@@ -124,6 +124,16 @@ impl Services {
             }
             parts.push((shard, shares));
         }
+        let elsewhere =
+            |(shard, shares): &(&ExpertShard, Vec<Share>)| shard.node != options.node && !shares.is_empty();
+        if options.engine_options.ffn_top_features.is_some()
+            && let Some((shard, _)) = parts.iter().find(|part| elsewhere(part))
+        {
+            let message =
+                format!("expected blocks that this process computes, found some that {} does", shard.node);
+            return Err(Error::argument("ffn_top_features", message)
+                .with_hint("leave the option out: others compute with all features"));
+        }
         let own = |(shard, _): &&(&ExpertShard, Vec<Share>)| shard.node == options.node;
         let mut own: Vec<Share> = parts.iter().filter(own).flat_map(|(_, shares)| shares.clone()).collect();
         if !own.is_empty() {

@@ -297,9 +297,36 @@ pub(crate) fn io_error(error: std::io::Error, path: &Path, what: &'static str) -
         .with_hint(hint)
 }
 
+/// `Ok` for a path at which a file may take the place of what is there: nothing, a file or a link to whatever it is.
+pub(crate) fn may_be_replaced(path: &Path) -> std::io::Result<()> {
+    let there = std::fs::symlink_metadata(path).map(|there| there.file_type());
+    match there {
+        Ok(kind) if !kind.is_file() && !kind.is_symlink() => {
+            Err(std::io::Error::other("what is there is no regular file, and stays"))
+        }
+        // Whatever is wrong with the path, writing says.
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (name, may) in [("none", true), ("file", true), ("link", true), ("socket", false), ("", false)] {
+            assert_eq!(may_be_replaced(&at(name)).is_ok(), may, "{name}");
+        }
+        assert!(may_be_replaced(Path::new("/dev/null")).is_err());
+        drop(socket);
+    }
 
     #[test]
     fn pages_that_others_have_a_part_of_stay() {

@@ -28,7 +28,7 @@ pub use memory::Memory;
 pub(crate) use memory::process_memory;
 pub(crate) use memory::{available_memory, total_memory};
 pub use mmap::MappedFile;
-pub(crate) use mmap::io_error;
+pub(crate) use mmap::{io_error, may_be_replaced};
 pub use open::open_checkpoint;
 pub(crate) use open::open_drafts;
 pub(crate) use rearranged::Outputs;

@@ -78,17 +78,12 @@ impl Tensors<'_> {
         }
     }
 
-    /// `router_weights.bin`: a matrix for each layer with experts, and a bias behind it or not, by the file's size.
+    /// `router_weights.bin`: a matrix for each layer with experts, and a bias behind it or not, by the file's size. Where the index
+    /// does not say how many experts there are, as only those who generate need, it is left alone.
     pub(super) fn routers(&mut self) -> Result<()> {
+        let Some(moe) = self.index.moe() else { return Ok(()) };
         let Some(file) = self.folder.open(ROUTERS, INDEX)? else { return Ok(()) };
         let (len, path) = self.file(file)?;
-        let Some(moe) = self.index.moe() else {
-            return Err(invalid(
-                "expected routers only where the index says how many experts there are",
-                &path,
-            )
-            .with("field", "model_config.moe"));
-        };
         // Sizes are below 2^28 each, and layers below 2^12.
         let (n, width) = (moe.num_experts as u128, self.index.hidden_size as u128);
         let sparse: Vec<usize> = self
