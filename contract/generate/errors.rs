@@ -28,17 +28,22 @@ const FIELDS: [(&str, &str); 5] = [
         "CardInvalid",
         "    faults: list[CardFault]
     \"\"\"All that is wrong with the card; empty for a text that is none at all.\"\"\"
+
+    def __init__(self, *args: object) -> None:
+        \"\"\"An error with this text.\"\"\"
+        super().__init__(*args)
+        self.faults = []
 ",
     ),
     (
         "PlanNoFit",
-        "    report: PlanReport | None
+        "    report: PlanReport | None = None
     \"\"\"Why there is none, and what would make it fit; `skulk.plan` always gives one.\"\"\"
 ",
     ),
     (
         "PlanPending",
-        "    report: PlanReport | None
+        "    report: PlanReport | None = None
     \"\"\"What is missing; `skulk.plan` always gives one.\"\"\"
 ",
     ),
@@ -78,6 +83,12 @@ class Error(Exception):
     detail: dict[str, Any] | None
     \"\"\"Typed facts where callers may branch on them: ``needed`` and ``available`` tokens of a context, the ``expected``
     and ``found`` shape of a tensor, the ``faults`` of a card or placement, or the ``report`` of a plan.\"\"\"
+
+    def __init__(self, *args: object) -> None:
+        \"\"\"An error with this text. Those of the library have more to say.\"\"\"
+        super().__init__(*args)
+        self.message = str(args[0]) if args else \"\"
+        self.hint, self.retry, self.context, self.detail = None, \"never\", {}, None
 ";
 
 /// The module, with its text.

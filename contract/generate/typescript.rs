@@ -10,7 +10,22 @@ pub(crate) fn files(classes: &[Class]) -> Vec<(&'static str, String)> {
         /** Whole numbers from `start` to `end`, which is not among them. */\n\
         export interface Range {\n  start: number;\n  end: number;\n}\n";
     let body: String = classes.iter().map(declaration).collect();
-    vec![("skulk-node/lib/contract.d.ts", format!("{head}{body}"))]
+    vec![
+        ("skulk-node/lib/contract.d.ts", format!("{head}{body}")),
+        ("skulk-node/lib/names.js", names(classes)),
+    ]
+}
+
+/// The names of options, for who reads them at run time.
+fn names(classes: &[Class]) -> String {
+    let head = "\"use strict\";\n// Which options does the library have? Their names, by the interfaces of `contract.d.ts`.\n//\n\
+        // Written by `cargo run -p skulk-contract-generate` from the library's own declarations.\n";
+    let list = |class: &Class| {
+        let names: String = class.fields.iter().map(|field| format!("    \"{}\",\n", field.key)).collect();
+        format!("  {}: [\n{names}  ],\n", class.name)
+    };
+    let lists: String = classes.iter().filter(|class| class.maker == Maker::Options).map(list).collect();
+    format!("{head}\nmodule.exports = {{\n{lists}}};\n")
 }
 
 fn declaration(class: &Class) -> String {

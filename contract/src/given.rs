@@ -57,6 +57,23 @@ impl Spelling {
 /// Characters of a value that a message shows.
 const SHOWN: usize = 60;
 
+/// The name that is most like another one, if one is much like it.
+pub fn closest<'a>(name: &str, names: &'a [String]) -> Option<&'a String> {
+    let near = |known: &&String| strsim::jaro_winkler(known, name);
+    names.iter().max_by(|a, b| near(a).total_cmp(&near(b))).filter(|known| near(known) > 0.8)
+}
+
+/// `Ok` where the options that were given are all among these.
+fn expect_among<'a>(mut given: impl Iterator<Item = &'a String>, names: &[String]) -> skulk::Result<()> {
+    let Some(unknown) = given.find(|name| !names.contains(name)) else { return Ok(()) };
+    let hint = match closest(unknown, names) {
+        Some(name) => format!("`{name}` is the closest option"),
+        None => format!("options are {}", names.join(", ")),
+    };
+    let shown = clip(unknown);
+    Err(invalid(&shown, format!("there is no option `{shown}`")).with_hint(hint))
+}
+
 /// Options that a host gave.
 pub(crate) struct Given {
     fields: Map<String, Value>,
@@ -71,16 +88,7 @@ impl Given {
         names: &[&'static str],
     ) -> skulk::Result<Self> {
         let names: Vec<_> = names.iter().map(|name| spelling.of(name)).collect();
-        if let Some(unknown) = fields.keys().find(|name| !names.contains(name)) {
-            let near = |name: &&String| strsim::jaro_winkler(name, unknown);
-            let closest = names.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-            let hint = match closest.filter(|name| near(name) > 0.8) {
-                Some(name) => format!("`{name}` is the closest option"),
-                None => format!("options are {}", names.join(", ")),
-            };
-            let shown = clip(unknown);
-            return Err(invalid(&shown, format!("there is no option `{shown}`")).with_hint(hint));
-        }
+        expect_among(fields.keys(), &names)?;
         Ok(Self { fields, spelling })
     }
 
@@ -398,7 +406,8 @@ where
     }
 
     fn read(value: &Value) -> Option<Self> {
-        let pair = |(key, value): (&String, &Value)| Some((key.parse().ok()?, T::read(value)?));
-        value.as_object()?.iter().map(pair).collect()
+        // Of keys like `+1` and `01` others would be the same.
+        let key = |text: &String| text.parse().ok().filter(|key: &K| key.to_string() == *text);
+        value.as_object()?.iter().map(|(text, value)| Some((key(text)?, T::read(value)?))).collect()
     }
 }

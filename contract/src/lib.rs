@@ -10,6 +10,7 @@ pub mod functions;
 mod given;
 pub mod options;
 pub mod price;
+pub mod threads;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -22,7 +22,7 @@ use skulk::{
 use crate::by_hand::{PlacementRules, PlanRequest};
 use crate::form::{self, constrain};
 use crate::given::{Address, FilePath, Given, Object};
-pub use crate::given::{Card, Spelling};
+pub use crate::given::{Card, Spelling, closest};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {
@@ -167,7 +167,7 @@ options! {
 /// A time that was given in seconds.
 fn seconds(field: &'static str, seconds: f32) -> skulk::Result<Duration> {
     Duration::try_from_secs_f32(seconds).ok().filter(|time| !time.is_zero()).ok_or_else(|| {
-        let message = format!("expected more than 0 seconds, found {seconds}");
+        let message = format!("expected more than 0 and fewer than 2^64 seconds, found {seconds}");
         Error::new(ErrorKind::InvalidArgument, message).with("field", field)
     })
 }

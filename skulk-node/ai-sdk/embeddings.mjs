@@ -1,16 +1,18 @@
 // How does the Vercel AI SDK make vectors with a model that is loaded here? As an embedding model of its specification, V4
 // or V3.
 
-import { versionOf } from "./version.mjs";
+import { EmbeddingModel } from "../lib/index.mjs";
+import { madeOf } from "./made.mjs";
 
-class EmbeddingModel {
+class Embedder {
   provider = "skulk";
   maxEmbeddingsPerCall = Infinity;
   supportsParallelCalls = true;
   #model;
 
-  constructor(model, { modelId = "embedding", specificationVersion = "v4" } = {}) {
-    this.specificationVersion = versionOf(specificationVersion);
+  constructor(model, options) {
+    const { modelId = "embedding", specificationVersion } = madeOf(model, EmbeddingModel, options);
+    this.specificationVersion = specificationVersion;
     this.modelId = modelId;
     this.#model = model;
   }
@@ -27,4 +29,4 @@ class EmbeddingModel {
 }
 
 /** A loaded embedding model as one of the AI SDK. */
-export const skulkEmbedding = (model, options) => new EmbeddingModel(model, options);
+export const skulkEmbedding = (model, options) => new Embedder(model, options);

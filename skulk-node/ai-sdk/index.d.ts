@@ -27,7 +27,7 @@ export interface Call {
   frequencyPenalty?: number;
   seed?: number;
   stopSequences?: string[];
-  /** JSON by a schema, or any object. Where there are tools, it is left out. */
+  /** JSON by a schema, or any object. Where the model cannot be held to it beside tools, it is left out, with a warning. */
   responseFormat?: { type: "text" } | { type: "json"; schema?: any; name?: string; description?: string };
   tools?: { type: "function" | "provider"; name: string; description?: string; inputSchema?: any; [member: string]: any }[];
   toolChoice?: { type: "auto" | "none" | "required" } | { type: "tool"; toolName: string };
@@ -91,20 +91,20 @@ export interface LanguageModel<Version extends "v3" | "v4"> {
 /** What a model is made with. */
 export interface SkulkOptions<Version> {
   /** What the AI SDK calls it; a language model's family by default. */
-  modelId?: string;
+  modelId?: string | null | undefined;
   /** `v4`, the default, is for `ai` 7, `v3` for `ai` 6. */
-  specificationVersion?: Version;
+  specificationVersion?: Version | null | undefined;
   /**
    * Makes a text of a prompt's messages, as {@link plainPrompt} does. By default they are a conversation, for which
    * the model needs a chat template.
    */
-  prompt?: (messages: Message[]) => string | PromiseLike<string>;
+  prompt?: ((messages: Message[]) => string | PromiseLike<string>) | null | undefined;
 }
 
 /** A loaded model as a language model of the AI SDK. */
 export function skulk<Version extends "v3" | "v4" = "v4">(
   model: Model,
-  options?: SkulkOptions<Version>,
+  options?: SkulkOptions<Version> | null,
 ): LanguageModel<Version>;
 
 /** The texts of all messages, with an empty line between them. */
@@ -136,5 +136,5 @@ export interface EmbeddingModel<Version extends "v3" | "v4"> {
 /** A loaded embedding model as one of the AI SDK. `modelId` is what that calls it, `embedding` by default. */
 export function skulkEmbedding<Version extends "v3" | "v4" = "v4">(
   model: LoadedEmbeddingModel,
-  options?: Omit<SkulkOptions<Version>, "prompt">,
+  options?: Omit<SkulkOptions<Version>, "prompt"> | null,
 ): EmbeddingModel<Version>;

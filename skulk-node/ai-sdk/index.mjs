@@ -1,14 +1,15 @@
 // How does the Vercel AI SDK use a model that is loaded here? As a language model of its specification, V4 or V3.
 
+import { Model } from "../lib/index.mjs";
 import { partsOf, spoken, whole } from "./answers.mjs";
+import { madeOf } from "./made.mjs";
 import { asChat, asText } from "./prompts.mjs";
-import { versionOf } from "./version.mjs";
 
 export { skulkEmbedding } from "./embeddings.mjs";
 export { chatMessages, plainPrompt } from "./prompts.mjs";
 
 /** What models refuse that cannot be held to a form beside tools. */
-const BESIDE_TOOLS = ["tools", "response_format", "messages"];
+const BESIDE_TOOLS = ["tools", "responseFormat", "messages"];
 
 /** The option to leave out where a model refuses a field; undefined where nothing helps. */
 function leftOut(field, { tools }) {
@@ -22,9 +23,10 @@ class LanguageModel {
   #model;
   #promptOf;
 
-  constructor(model, { modelId = model.arch.family, specificationVersion = "v4", prompt } = {}) {
-    this.specificationVersion = versionOf(specificationVersion);
-    this.modelId = modelId;
+  constructor(model, options) {
+    const { modelId, specificationVersion, prompt } = madeOf(model, Model, options, ["prompt"]);
+    this.specificationVersion = specificationVersion;
+    this.modelId = modelId ?? model.arch.family;
     this.#model = model;
     this.#promptOf = prompt;
   }

@@ -3,15 +3,19 @@
 
 const native = require("./native.js");
 const { failed } = require("./errors.js");
-const { json, pathOf, textOf } = require("./values.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { flagOf, json, pathOf, textOf } = require("./values.js");
 const { begin, call } = require("./work.js");
 
 const Profile = {
-  resolve: (modelId, card = null, options = {}) =>
-    call("profileResolve", { modelId: textOf(modelId, "modelId"), card, options }),
+  resolve: (modelId, card, options) => {
+    const given = optionsOf(options, names.ProfileOptions);
+    return call("profileResolve", { modelId: textOf(modelId, "modelId"), card, options: given });
+  },
   permissive: () => call("profilePermissive"),
-  reasoning: (profile, { effort = null, enableThinking = null } = {}) =>
-    call("profileReasoning", { profile, effort, enableThinking }),
+  reasoning: (profile, request) =>
+    call("profileReasoning", { ...optionsOf(request, ["effort", "enableThinking"]), profile }),
 };
 
 const ModelCard = {
@@ -35,9 +39,11 @@ const isGemma4Family = (modelId, card = null) => call("isGemma4Family", { modelI
 class CardLibrary {
   #native;
 
-  constructor(folders = [], { builtin = true } = {}) {
-    const all = Array.isArray(folders) ? folders : [folders];
-    this.#native = new native.Library(Boolean(builtin), all.map((folder) => pathOf(folder, "folders")));
+  constructor(folders = [], options) {
+    const { builtin = true } = optionsOf(options, ["builtin"]);
+    const all = Array.isArray(folders) ? [...folders] : [folders];
+    const paths = all.map((folder) => pathOf(folder, "folders"));
+    this.#native = new native.Library(flagOf(builtin, "builtin"), paths);
   }
 
   #ask(name, args = {}) {

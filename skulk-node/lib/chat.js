@@ -1,17 +1,22 @@
 "use strict";
 // How does JavaScript take part in conversations? `ChatStream`, an answer, and `ToolChat`, which calls functions.
 
-const { KEY, SkulkError, invalid, own } = require("./errors.js");
+const { KEY, SkulkError, aborted, invalid, own } = require("./errors.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
 const { Running } = require("./running.js");
-const { optionsJson, optionsOf, plain, shown } = require("./values.js");
+const { json, shown } = require("./values.js");
 const { link } = require("./work.js");
+
+const CHAT = [...names.ChatOptions, "signal"];
+const TOOLS = [...names.ChatOptions, ...names.ToolOptions, "signal"];
 
 /** Messages and options as the native module reads them. */
 function conversation(messages, options) {
   const list = typeof messages === "object" && messages !== null && !Array.isArray(messages) ? [messages] : messages;
   const given = { ...options };
   if (Array.isArray(given.tools)) given.tools = given.tools.map(told);
-  return `{"messages":${plain(list, "messages")},"options":${optionsJson(given)}}`;
+  return json({ messages: list, options: given });
 }
 
 /** What a model is told of a tool: all but the function that it calls. */
@@ -25,7 +30,7 @@ function told(tool) {
 function toolbox(tools) {
   if (!Array.isArray(tools)) throw invalid("tools", `expected an array of tools, found ${shown(tools)}`);
   const found = new Map();
-  tools.forEach((tool, i) => {
+  [...tools].forEach((tool, i) => {
     if (typeof tool?.execute !== "function") {
       const hint = "give each tool the function that is to be called, or call `chat`, which calls none";
       throw invalid(`tools.${i}.execute`, `expected a function, found ${shown(tool?.execute)}`, hint);
@@ -36,12 +41,22 @@ function toolbox(tools) {
   return found;
 }
 
+/** Rejects once a conversation is cancelled, behind what a function that heeds its signal gives at once. */
+function cutOff(signal) {
+  const cut = new Promise((_, reject) => {
+    signal.addEventListener("abort", () => setImmediate(reject, aborted(signal)), { once: true });
+  });
+  // There may be no function that it cuts off.
+  cut.catch(() => {});
+  return cut;
+}
+
 class ChatStream {
   #running;
 
   constructor(key, session, messages, options) {
     own(key, "chat stream");
-    const [rest, { signal }] = optionsOf(options, "signal");
+    const { signal, ...rest } = optionsOf(options, CHAT);
     const text = conversation(messages, rest);
     this.#running = new Running(signal, (token, wake) => session.chat(text, token, wake));
   }
@@ -102,21 +117,21 @@ class ToolChat {
   #running;
   #tools;
   #stop = new AbortController();
+  #cut = cutOff(this.#stop.signal);
   #unlink;
   #closed = false;
 
   constructor(key, model, messages, tools, options) {
     own(key, "tool chat");
-    const [rest, { signal }] = optionsOf(options, "signal");
-    if (rest.tools !== undefined && rest.tools !== null) {
+    const { signal, tools: among, ...rest } = optionsOf(options, TOOLS);
+    if (among !== undefined) {
       throw invalid("tools", "expected tools in front of the options alone, found some among them", "leave the option out");
     }
     this.#tools = toolbox(tools);
     const text = conversation(messages, { ...rest, tools: [...this.#tools.values()] });
-    const stop = this.#stop;
-    this.#unlink = link(signal, { cancel: () => stop.abort(signal.reason) });
+    this.#unlink = link(signal, this.#stop, (stop) => stop.abort(signal.reason));
     try {
-      this.#running = new Running(stop.signal, (token, wake) => model.chatWithTools(text, token, wake));
+      this.#running = new Running(this.#stop.signal, (token, wake) => model.chatWithTools(text, token, wake));
     } catch (error) {
       this.#unlink();
       throw error;
@@ -136,10 +151,13 @@ class ToolChat {
   }
 
   async next() {
-    const value = await this.#running.turn(() => this.#step());
-    if (value !== undefined) return { done: false, value };
-    this.#end();
-    return { done: true, value };
+    let value;
+    try {
+      value = await this.#running.turn(() => this.#step());
+    } finally {
+      if (value === undefined) this.#end();
+    }
+    return value === undefined ? { done: true, value } : { done: false, value };
   }
 
   /** The next event or result; nothing behind the last. */
@@ -153,20 +171,26 @@ class ToolChat {
     return this.#closed ? undefined : this.#give(step.call, outcome);
   }
 
-  /** What became of a call. */
+  /** What became of a call. Once the conversation is cancelled no function is called, or waited for. */
   async #outcome({ name, arguments: args }) {
+    const { signal } = this.#stop;
     try {
-      const found = await this.#tools.get(name).execute(args, { signal: this.#stop.signal });
-      return { text: typeof found === "string" ? found : plain(found, "result") };
+      if (signal.aborted) throw aborted(signal);
+      const found = await Promise.race([this.#tools.get(name).execute(args, { signal }), this.#cut]);
+      return { text: typeof found === "string" ? found : json(found, "result") };
     } catch (error) {
       const own = typeof error === "string" ? error : shown(error);
       return { text: String(error?.message || error?.name || own), failure: { error } };
     }
   }
 
+  /** Tells what became of a call. Of what is cancelled failures are told too, which else may end it. */
   #give({ id }, { text, failure }) {
+    const failed = failure !== undefined;
+    const told = failed && this.#stop.signal.aborted ? [`error: ${text}`, false] : [text, failed];
     try {
-      return { type: "result", result: JSON.parse(this.#running.call("give", id, text, failure !== undefined)) };
+      const result = JSON.parse(this.#running.call("give", id, ...told));
+      return { type: "result", result: { ...result, failed } };
     } catch (error) {
       throw error.kind === "ToolFailed" ? new SkulkError(error, { cause: failure?.error }) : error;
     }
@@ -188,13 +212,13 @@ class ToolChat {
 
   cancel() {
     this.#stop.abort();
+    this.#end();
   }
 
   async close() {
     this.#closed = true;
     this.cancel();
     await this.#running.close();
-    this.#end();
   }
 
   #end() {

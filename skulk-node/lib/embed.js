@@ -4,7 +4,9 @@
 const native = require("./native.js");
 const { KEY, invalid, own } = require("./errors.js");
 const { tokenizer } = require("./model.js");
-const { json, optionsOf, pathOf, shown, textOf } = require("./values.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { json, pathOf, shown, textOf } = require("./values.js");
 const { work } = require("./work.js");
 
 class EmbeddingModel {
@@ -16,8 +18,8 @@ class EmbeddingModel {
   }
 
   static async load(path, options) {
-    const [rest] = optionsOf(options);
-    const text = json({ path: pathOf(path, "path"), options: rest });
+    const given = optionsOf(options, names.EmbeddingOptions);
+    const text = json({ path: pathOf(path, "path"), options: given });
     return new EmbeddingModel(KEY, await work((token, tell) => native.loadEmbeddingModel(text, token, tell)));
   }
 
@@ -47,9 +49,9 @@ class EmbeddingModel {
   }
 
   async embed(texts, options) {
-    const [rest, follow] = optionsOf(options, "signal");
+    const { signal, ...rest } = optionsOf(options, [...names.EmbedOptions, "signal"]);
     const [given, text, { dimensions }] = [textsOf(texts), json({ options: rest }), this.#facts];
-    const all = await work((token, tell) => this.#native.embed(given, text, token, tell), follow);
+    const all = await work((token, tell) => this.#native.embed(given, text, token, tell), { signal });
     const vectors = given.map((_, i) => all.slice(i * dimensions, (i + 1) * dimensions));
     return typeof texts === "string" ? vectors[0] : vectors;
   }

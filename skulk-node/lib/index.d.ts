@@ -1,10 +1,21 @@
 // How is the package typed? Handles and functions here, plain data in `contract.d.ts`.
 
+/// <reference types="node" />
+
 import type * as plain from "./contract.js";
 
 export * from "./contract.js";
 export * from "./vindex.js";
-export type { SliceOptions } from "./vindex.js";
+export type {
+  DescribeOptions,
+  ExtractOptions,
+  NearestOptions,
+  RelationsOptions,
+  SelectOptions,
+  SliceOptions,
+  VerifyOptions,
+  WalkOptions,
+} from "./vindex.js";
 
 /** The functions behind cards and plans, one by one. */
 export * as planning from "./planning.js";
@@ -15,14 +26,20 @@ export type Path = string | URL;
 /** A text, or token ids that are used as given. */
 export type Prompt = string | readonly number[] | Uint32Array;
 
+/** A list as options have it: it is only read. */
+type Read<Value> = Value extends (infer Item)[] ? readonly Read<Item>[] : Value;
+
+/** Options as hosts write them. Each may be left out, also as `undefined` and `null`. */
+export type Given<Options> = { [Name in keyof Options]: Read<Options[Name]> | undefined };
+
 /** What stops work. It then ends with a `SkulkError` of kind `Cancelled`, whose `cause` is the signal's reason. */
 export interface Stoppable {
-  signal?: AbortSignal | null;
+  signal?: AbortSignal | null | undefined;
 }
 
 /** What follows work. An exception of `onProgress` ends it, and is what the promise rejects with. */
 export interface Followed<Step> extends Stoppable {
-  onProgress?: ((step: Step) => unknown) | null;
+  onProgress?: ((step: Step) => unknown) | null | undefined;
 }
 
 /** What kind of failure it is. */
@@ -66,26 +83,49 @@ export const version: string;
 export function devices(): Promise<plain.Device[]>;
 
 /** Options of `Model.load`. */
-export interface LoadOptions extends plain.LoadOptions, Followed<{ done: number; total: number }> {
+export interface LoadOptions extends Given<plain.LoadOptions>, Followed<{ done: number; total: number }> {
   /** Gives engines their numbers of layers, in order, as in `[["wgpu", 20], ["cpu", 12]]`, or is what `plan` made. */
-  placement?: Placement | readonly (readonly [engine: string, layers: number])[] | null;
+  placement?: Placement | readonly (readonly [engine: string, layers: number])[] | null | undefined;
 }
 
 /** Options of `generate` of a session; without `append` also of a model's. */
-export interface GenerateOptions extends Omit<plain.GenerateOptions, "logitBias" | "seed">, Stoppable {
+export interface GenerateOptions extends Given<Omit<plain.GenerateOptions, "logitBias" | "seed">>, Stoppable {
   /** What is added to logits, by token id; may be `-Infinity`. */
-  logitBias?: Record<number, number> | Map<number, number> | null;
+  logitBias?: Record<number, number> | ReadonlyMap<number, number> | null | undefined;
   /** The same seed draws the same tokens; 0 by default. */
-  seed?: number | bigint | null;
+  seed?: number | bigint | null | undefined;
 }
 
 /** Options of `serve`. Ranges are pairs of the first number and the one behind the last, or such objects. */
-export interface ServeOptions extends Omit<plain.ServeOptions, "layers" | "experts">, Stoppable {
+export interface ServeOptions extends Given<Omit<plain.ServeOptions, "layers" | "experts">>, Stoppable {
   /** The layers whose blocks are served; by default all. */
-  layers?: plain.Range | readonly [start: number, end: number] | null;
+  layers?: plain.Range | readonly [start: number, end: number] | null | undefined;
   /** The experts that are served of each layer that has some; by default all. */
-  experts?: plain.Range | readonly [start: number, end: number] | null;
+  experts?: plain.Range | readonly [start: number, end: number] | null | undefined;
 }
+
+/** Options of `EmbeddingModel.load`. */
+export interface EmbeddingOptions extends Given<plain.EmbeddingOptions> {}
+/** Options of `EmbeddingModel.embed`. */
+export interface EmbedOptions extends Given<plain.EmbedOptions>, Stoppable {}
+/** Options of `Node.measureLink`. */
+export interface LinkOptions extends Given<plain.LinkOptions>, Stoppable {}
+/** Options of `Placement.build`. */
+export interface PlacementOptions extends Given<plain.PlacementOptions> {}
+/** Options of `plan`. */
+export interface PlanOptions extends Given<Omit<plain.PlanOptions, "fixed">> {
+  /**
+   * What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as `wgpu@shed`; the
+   * rest is planned, blocks of layers that rules name among it. Only for `direct`.
+   */
+  fixed?: PlacementOptions | null | undefined;
+}
+/** Options of `price`. */
+export interface PriceOptions extends Given<plain.PriceOptions> {}
+/** Options of `planning.rings`. */
+export interface RingsOptions extends Given<plain.RingsOptions> {}
+/** What else than its card is known of a model. */
+export interface ProfileOptions extends Given<plain.ProfileOptions> {}
 
 /** A message as OpenAI's chat API has it. Other fields reach the model's template. */
 export interface ChatMessage {
@@ -111,7 +151,7 @@ export interface ChatTool {
 
 /**
  * A function that a model calls, with an object of arguments. What it gives reaches the model: a text as it is, else as
- * JSON. `signal` is aborted when the conversation is cancelled.
+ * JSON. `signal` is aborted when the conversation is cancelled, which does not wait for the function.
  */
 export type ToolFunction = (args: any, context: { signal: AbortSignal }) => unknown;
 
@@ -124,23 +164,23 @@ export interface ChatAnswer extends plain.ChatAnswer {
 }
 
 /** Options of `renderChat`. */
-export interface RenderOptions extends Omit<plain.RenderOptions, "tools"> {
+export interface RenderOptions extends Given<Omit<plain.RenderOptions, "tools">> {
   /** What the model may call. */
-  tools?: readonly ChatTool[] | null;
+  tools?: readonly ChatTool[] | null | undefined;
 }
 
 /** Options of `chat`. What the model cannot do is refused. */
-export interface ChatOptions extends Omit<plain.ChatOptions, "logitBias" | "seed" | "tools">, Stoppable {
+export interface ChatOptions extends Given<Omit<plain.ChatOptions, "logitBias" | "seed" | "tools">>, Stoppable {
   /** What is added to logits, by token id; may be `-Infinity`. */
-  logitBias?: Record<number, number> | Map<number, number> | null;
+  logitBias?: Record<number, number> | ReadonlyMap<number, number> | null | undefined;
   /** The same seed draws the same tokens; 0 by default. */
-  seed?: number | bigint | null;
+  seed?: number | bigint | null | undefined;
   /** What the model may call. Nothing is run. */
-  tools?: readonly ChatTool[] | null;
+  tools?: readonly ChatTool[] | null | undefined;
 }
 
 /** Options of `chatWithTools`. */
-export interface ToolOptions extends Omit<ChatOptions, "tools">, plain.ToolOptions {}
+export interface ToolOptions extends Omit<ChatOptions, "tools">, Given<plain.ToolOptions> {}
 
 /** What is told of a conversation with tools: parts of answers, and what functions gave. */
 export type ToolEvent = plain.ChatEvent | { type: "result"; result: plain.ToolResult };
@@ -157,7 +197,7 @@ export class Model implements Disposable, AsyncDisposable {
    * Loads the checkpoint at a path: a GGUF file, a Hugging Face folder of safetensors or a vindex folder. `onProgress`
    * hears of every layer; `signal` ends loading within one.
    */
-  static load(path: Path, options?: LoadOptions): Promise<Model>;
+  static load(path: Path, options?: LoadOptions | null): Promise<Model>;
   /** Facts about the architecture. */
   get arch(): plain.Arch;
   /** What each stage holds, in the order a token passes them. */
@@ -190,37 +230,39 @@ export class Model implements Disposable, AsyncDisposable {
    */
   replan(placement: NonNullable<LoadOptions["placement"]>): Promise<Model>;
   /** Generates in a session of its own, which is gone with the generation. */
-  generate(prompt: Prompt, options?: Omit<GenerateOptions, "append">): Generation;
+  generate(prompt: Prompt, options?: Omit<GenerateOptions, "append"> | null): Generation;
   /**
    * Answers a conversation in a session of its own: the model's profile says how messages become its prompt and what its
    * answer consists of. What begins like another conversation is not computed again.
    */
-  chat(messages: Messages, options?: ChatOptions): ChatStream;
+  chat(messages: Messages, options?: ChatOptions | null): ChatStream;
   /**
-   * Answers a conversation, and calls these functions, one after the other, until the model calls none any more. A
+   * Answers a conversation, and calls these functions, one after the other, until the model calls none any more, or it is
+   * cancelled: see `ToolChat`. A
    * function that throws is told to the model, unless `onToolFailure` ends the conversation with `ToolFailed`, of which
    * the `cause` is what was thrown.
    */
   chatWithTools(
     messages: Messages,
     tools: readonly (ChatTool & { execute: ToolFunction })[],
-    options?: ToolOptions,
+    options?: ToolOptions | null,
   ): ToolChat;
   /** The prompt that messages become, with its tokens. */
-  renderChat(messages: Messages, options?: RenderOptions): plain.ChatPrompt;
+  renderChat(messages: Messages, options?: RenderOptions | null): plain.ChatPrompt;
   /**
    * Generates from many prompts, each in a session of its own, in steps together, and waits until all have ended, as
    * `Promise.allSettled` does: there is a result for each prompt, in their order, and one that fails does not end the
-   * others. It rejects for options that cannot be, and when `signal` ends it.
+   * others. It rejects for options that cannot be, and when `signal` ends it. Prompts and constraints are read beside
+   * JavaScript.
    */
   generateBatch(
     prompts: Iterable<Prompt> & object,
-    options?: Omit<GenerateOptions, "append">,
+    options?: Omit<GenerateOptions, "append"> | null,
   ): Promise<BatchResult[]>;
   /** Logits of the next token behind every token of a text: rows of `arch.vocabSize` numbers, behind each other. */
-  logits(text: Prompt, options?: Stoppable): Promise<Float32Array>;
+  logits(text: Prompt, options?: Stoppable | null): Promise<Float32Array>;
   /** How far this model's predictions are from an exact one's, behind every token of a text. */
-  divergence(exact: Model, text: Prompt, options?: Stoppable): Promise<plain.Divergence>;
+  divergence(exact: Model, text: Prompt, options?: Stoppable | null): Promise<plain.Divergence>;
   /**
    * Measures on these prompts which way to compute tokens ahead is the fastest: none, what texts repeat, and a draft model
    * where one is loaded, each with 1, 2, 4 and 8 tokens in every step, and with as many as pay. Ways take turns, three times,
@@ -228,7 +270,7 @@ export class Model implements Disposable, AsyncDisposable {
    */
   tuneSpeculation(
     prompts: Iterable<Prompt> & object,
-    options?: Omit<GenerateOptions, "append" | "draftTokens">,
+    options?: Omit<GenerateOptions, "append" | "draftTokens"> | null,
   ): Promise<plain.SpeculationReport>;
   /** Lets go of the model. Its memory is freed when its sessions and generations are closed, too. */
   close(): void;
@@ -243,9 +285,9 @@ export class Model implements Disposable, AsyncDisposable {
 export class Session implements Disposable, AsyncDisposable {
   private constructor();
   /** Starts generating and returns at once. */
-  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  generate(prompt: Prompt, options?: GenerateOptions | null): Generation;
   /** Answers a conversation, of which `messages` are all. What the session holds of it is not computed again. */
-  chat(messages: Messages, options?: ChatOptions): ChatStream;
+  chat(messages: Messages, options?: ChatOptions | null): ChatStream;
   /** All tokens of the conversation: prompts and what was generated. */
   get tokens(): number[];
   /** Forgets all tokens but the first `length`. */
@@ -272,7 +314,7 @@ export class Session implements Disposable, AsyncDisposable {
    * options, so that both texts together are the one that it would have generated. Its events follow those that were given
    * before.
    */
-  resume(options?: Stoppable): Generation;
+  resume(options?: Stoppable | null): Generation;
   /** Lets go of its keys and values. */
   close(): void;
   [Symbol.dispose](): void;
@@ -334,6 +376,10 @@ export class ChatStream implements AsyncIterableIterator<plain.ChatEvent>, Dispo
 /**
  * A conversation that calls functions: read its events and results with `for await`, which cancels where it is left
  * early, or run it to its end. Functions are called when that is read which comes behind their call.
+ *
+ * Once it is cancelled, by `cancel` or a signal, no function is called any more, and one that is running is told by its
+ * `signal`, but not waited for: what it does not give at once, and what was not called, has as its result an error that says
+ * so. The last event is a `finish` with the reason `cancelled`.
  */
 export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, AsyncDisposable {
   private constructor();
@@ -348,9 +394,9 @@ export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, A
   [Symbol.asyncIterator](): this;
   /** Runs to the end: the whole conversation. */
   run(): Promise<ChatMessage[]>;
-  /** Asks the answer to end that is being written; no round follows. */
+  /** Asks it to end: the answer that is being written, and functions. */
   cancel(): void;
-  /** Cancels, and waits until the answer has ended, but not for a function. */
+  /** Cancels, and waits until the answer has ended, but not for a function. Nothing is read any more. */
   close(): Promise<void>;
   /** Cancels, and does not wait. */
   [Symbol.dispose](): void;
@@ -361,7 +407,7 @@ export class ToolChat implements AsyncIterableIterator<ToolEvent>, Disposable, A
  * Serves the feed-forward blocks and experts of the checkpoint at a path to other processes and machines, on threads of its
  * own: `Model.load` with `ffnAt` has them computed there. `signal` ends loading.
  */
-export function serve(path: Path, options?: ServeOptions): Promise<Server>;
+export function serve(path: Path, options?: ServeOptions | null): Promise<Server>;
 
 /**
  * A server of feed-forward blocks and experts. It stops when nobody holds it any more, and when the process ends, for which it
@@ -377,7 +423,7 @@ export class Server implements Disposable, AsyncDisposable {
    * Stops it: no connection is taken any more, requests that were begun are finished within `grace` seconds, 0 by default, and
    * what is left then is cut off. Settles when all has ended.
    */
-  stop(options?: { grace?: number }): Promise<void>;
+  stop(options?: Given<{ grace?: number | null }> | null): Promise<void>;
   /** Settles when it has stopped. */
   wait(): Promise<void>;
   /** Stops it at once. */
@@ -390,7 +436,7 @@ export class Server implements Disposable, AsyncDisposable {
 export class EmbeddingModel implements Disposable, AsyncDisposable {
   private constructor();
   /** Loads a folder as Hugging Face and sentence-transformers write it: a BERT with its tokenizer. */
-  static load(path: Path, options?: plain.EmbeddingOptions): Promise<EmbeddingModel>;
+  static load(path: Path, options?: EmbeddingOptions | null): Promise<EmbeddingModel>;
   /** Elements of a vector. */
   get dimensions(): number;
   /** Tokens of a text that count, those that the tokenizer adds among them. */
@@ -402,9 +448,9 @@ export class EmbeddingModel implements Disposable, AsyncDisposable {
   /** Works as long as the model is open. */
   get tokenizer(): Tokenizer;
   /** The vector of a text, of `dimensions` numbers. */
-  embed(text: string, options?: plain.EmbedOptions & Stoppable): Promise<Float32Array>;
+  embed(text: string, options?: EmbedOptions | null): Promise<Float32Array>;
   /** A vector of each text, in their order. A text's vector does not depend on the others. */
-  embed(texts: Iterable<string> & object, options?: plain.EmbedOptions & Stoppable): Promise<Float32Array[]>;
+  embed(texts: Iterable<string> & object, options?: EmbedOptions | null): Promise<Float32Array[]>;
   /** Lets go of the model, once what is being embedded is done. */
   close(): void;
   [Symbol.dispose](): void;
@@ -415,11 +461,11 @@ export class EmbeddingModel implements Disposable, AsyncDisposable {
 export class Tokenizer {
   private constructor();
   /** The tokens of a text. With `addSpecial` (the default) a beginning-of-sequence token is added where it belongs. */
-  encode(text: string, options?: { addSpecial?: boolean }): number[];
+  encode(text: string, options?: Given<{ addSpecial?: boolean | null }> | null): number[];
   /** The tokens of a text alone, in which texts of special tokens stay text. */
   encodeText(text: string): number[];
   /** The text of tokens. With `skipSpecial` (the default) control tokens are left out. */
-  decode(ids: Iterable<number> & object, options?: { skipSpecial?: boolean }): string;
+  decode(ids: Iterable<number> & object, options?: Given<{ skipSpecial?: boolean | null }> | null): string;
   /** The beginning-of-sequence token, if there is one. */
   get bos(): number | null;
   /** The tokens that end a generation. */
@@ -464,14 +510,14 @@ export const ModelCard: {
    */
   factFindings(card: ModelCard): plain.CardFault[];
   /** What the model can do, and how it is spoken to. */
-  profile(card: ModelCard, options?: plain.ProfileOptions): Profile;
+  profile(card: ModelCard, options?: ProfileOptions | null): Profile;
 };
 
 /** What a card resolves to. */
 export interface Profile extends plain.Profile {}
 export const Profile: {
   /** What a model can do, from its id and its card, where there is one. */
-  resolve(modelId: string, card?: ModelCard | null, options?: plain.ProfileOptions): Profile;
+  resolve(modelId: string, card?: ModelCard | null, options?: ProfileOptions | null): Profile;
   /** The profile to read requests by while nothing is known of the model. */
   permissive(): Profile;
   /** What a request for reasoning means for a model. */
@@ -480,7 +526,7 @@ export const Profile: {
       plain.Profile,
       "supportsThinking" | "supportsThinkingToggle" | "defaultReasoningEffort" | "disabledReasoningEffort"
     >,
-    request?: Partial<plain.Reasoning>,
+    request?: Given<Partial<plain.Reasoning>> | null,
   ): plain.Reasoning;
 };
 
@@ -490,7 +536,7 @@ export function isGemma4Family(modelId: string, card?: ModelCard | null): boolea
 /** Cards by their model's id, in order: the built-in ones, and folders of yours over them. It reads files at once. */
 export class CardLibrary implements Iterable<[string, ModelCard]> {
   /** Later folders override earlier ones, and all of them the built-in cards. */
-  constructor(folders?: Path | readonly Path[], options?: { builtin?: boolean });
+  constructor(folders?: Path | readonly Path[], options?: Given<{ builtin?: boolean | null }> | null);
   get(modelId: string): ModelCard | null;
   has(modelId: string): boolean;
   get ids(): string[];
@@ -525,7 +571,7 @@ export const Node: {
    * How fast the link from this machine to a server of this library is, for a cluster's links: the median of fifteen round
    * trips, and how fast bytes go there and come back, up to 8 MiB of them.
    */
-  measureLink(address: string, options?: plain.LinkOptions & Stoppable): Promise<plain.LinkSpeed>;
+  measureLink(address: string, options?: LinkOptions | null): Promise<plain.LinkSpeed>;
 };
 
 /** Machines and what connects them. */
@@ -554,11 +600,11 @@ export const Inventory: {
     nLayers: number,
     options: {
       attention: number;
-      shared?: number;
+      shared?: number | null | undefined;
       nExperts: number;
       nUsed: number;
       expert: number;
-      kvPerToken?: number;
+      kvPerToken?: number | null | undefined;
     },
   ): Inventory;
 };
@@ -567,7 +613,7 @@ export const Inventory: {
  * Plans where a model runs: the fastest placement on a cluster, this machine by default, that satisfies what is asked
  * for. `card` is a card or a checkpoint's path. Where nothing fits, the error's `detail.report` says why.
  */
-export function plan(card: ModelCard | Path, cluster?: Cluster | null, options?: plain.PlanOptions): Promise<Placement>;
+export function plan(card: ModelCard | Path, cluster?: Cluster | null, options?: PlanOptions | null): Promise<Placement>;
 
 /**
  * What a placement costs on a cluster, this machine by default, whether or not it fits there: a token of each session, and a
@@ -578,7 +624,7 @@ export function price(
   card: ModelCard | Path,
   placement: NonNullable<LoadOptions["placement"]>,
   cluster?: Cluster | null,
-  options?: plain.PriceOptions,
+  options?: PriceOptions | null,
 ): Promise<plain.Price>;
 
 /** Which node runs which layers and experts. */
@@ -592,7 +638,7 @@ export class Placement {
    * By hand, of the model of a checkpoint, or of one that an inventory describes. Patterns over tensor names need a
    * checkpoint.
    */
-  static build(model: Path | Inventory, options?: plain.PlacementOptions): Promise<Placement>;
+  static build(model: Path | Inventory, options?: PlacementOptions | null): Promise<Placement>;
   /** The same, with the address where a node serves what this has on it: `http://host:port`, `https://…` or `unix:///path`. */
   withAddress(node: string, address: string): Placement;
   get nLayers(): number;
@@ -639,8 +685,13 @@ export class Placement {
   shardMetadata(rank: number): Record<string, unknown>;
   /** Throws unless every layer and expert of the card's model has its place and fits there by the budgets. */
   check(card: ModelCard): void;
-  /** `check`, and whether each part fits into what its node has now. */
-  checkOn(card: ModelCard, cluster: Cluster, options?: { contextTokens?: number }): void;
+  /**
+   * `check`, and whether each part fits into what its node has now, with the margins of `safe`: what the budgets say that a
+   * device is to hold, and without budgets what is estimated for a node's share of the card's size with a context of
+   * `contextTokens`, 8192 by default. Placements that `plan` made have budgets, which count the context that was planned:
+   * `contextTokens` changes nothing there.
+   */
+  checkOn(card: ModelCard, cluster: Cluster, options?: Given<{ contextTokens?: number | null }> | null): void;
   toString(): string;
 }
 

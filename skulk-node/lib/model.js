@@ -5,9 +5,17 @@ const native = require("./native.js");
 const { chatStream, conversation, toolChat } = require("./chat.js");
 const { KEY, failed, invalid, own } = require("./errors.js");
 const { generation } = require("./generation.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
 const { placementOf } = require("./plans.js");
-const { countOf, idsOf, json, optionsJson, optionsOf, pathOf, promptOf, shown, textOf } = require("./values.js");
+const { countOf, flagOf, idsOf, json, pathOf, promptOf, shown, textOf } = require("./values.js");
 const { work } = require("./work.js");
+
+const LOAD = [...names.LoadOptions, "placement", "signal", "onProgress"];
+const GENERATE = [...names.GenerateOptions, "signal"];
+/** What begins in a session of its own follows nothing. */
+const ALONE = GENERATE.filter((name) => name !== "append");
+const TUNE = ALONE.filter((name) => name !== "draftTokens");
 
 class Tokenizer {
   #owner;
@@ -17,16 +25,18 @@ class Tokenizer {
     this.#owner = owner;
   }
 
-  encode(text, { addSpecial = true } = {}) {
-    return this.#owner.encode(textOf(text, "text"), Boolean(addSpecial));
+  encode(text, options) {
+    const { addSpecial = true } = optionsOf(options, ["addSpecial"]);
+    return this.#owner.encode(textOf(text, "text"), flagOf(addSpecial, "addSpecial"));
   }
 
   encodeText(text) {
     return this.#owner.encodeText(textOf(text, "text"));
   }
 
-  decode(ids, { skipSpecial = true } = {}) {
-    return this.#owner.decode(idsOf(ids, "ids"), Boolean(skipSpecial));
+  decode(ids, options) {
+    const { skipSpecial = true } = optionsOf(options, ["skipSpecial"]);
+    return this.#owner.decode(idsOf(ids, "ids"), flagOf(skipSpecial, "skipSpecial"));
   }
 
   get #vocabulary() {
@@ -58,8 +68,8 @@ class Session {
   }
 
   generate(prompt, options) {
-    const [rest, { signal }] = optionsOf(options, "signal");
-    const [text, given] = [promptOf(prompt, "prompt"), `{"options":${optionsJson(rest)}}`];
+    const { signal, ...rest } = optionsOf(options, GENERATE);
+    const [text, given] = [promptOf(prompt, "prompt"), json({ options: rest })];
     return generation(signal, (token, wake) => this.#native.generate(text, given, token, wake));
   }
 
@@ -79,24 +89,26 @@ class Session {
     return new Session(KEY, this.#native.fork());
   }
 
-  async save(path) {
+  async save(path, options) {
+    optionsOf(options, []);
     const to = pathOf(path, "path");
     await work((token, tell) => this.#native.save(to, token, tell), {});
   }
 
-  async recover(placement) {
+  async recover(placement, options) {
+    optionsOf(options, []);
     const on = placementOf(placement);
     return new Session(KEY, await work((token, tell) => this.#native.recover(on, token, tell)));
   }
 
-  async recoverIn(model) {
+  async recoverIn(model, options) {
+    optionsOf(options, []);
     const own = behind(model, "model");
     return new Session(KEY, await work((token, tell) => this.#native.recoverIn(own, token, tell)));
   }
 
   resume(options) {
-    const [rest, { signal }] = optionsOf(options, "signal");
-    nothing(rest, "signal");
+    const { signal } = optionsOf(options, ["signal"]);
     return generation(signal, (token, wake) => this.#native.resume(token, wake));
   }
 
@@ -132,10 +144,10 @@ class Model {
   }
 
   static async load(path, options) {
-    const [rest, { placement, ...follow }] = optionsOf(options, "placement", "signal", "onProgress");
+    const { placement, signal, onProgress, ...rest } = optionsOf(options, LOAD);
     const text = json({ path: pathOf(path, "path"), options: rest });
     const on = placement === undefined ? null : placementOf(placement);
-    return new Model(KEY, await work((token, tell) => native.load(text, on, token, tell), follow));
+    return new Model(KEY, await work((token, tell) => native.load(text, on, token, tell), { signal, onProgress }));
   }
 
   get #facts() {
@@ -183,18 +195,21 @@ class Model {
     return new Session(KEY, this.#native.session());
   }
 
-  async restore(path) {
+  async restore(path, options) {
+    optionsOf(options, []);
     const from = pathOf(path, "path");
     return new Session(KEY, await work((token, tell) => this.#native.restore(from, token, tell), {}));
   }
 
-  async replan(placement) {
+  async replan(placement, options) {
+    optionsOf(options, []);
     const on = placementOf(placement);
     return new Model(KEY, await work((token, tell) => this.#native.replan(on, token, tell)));
   }
 
   generate(prompt, options) {
-    return this.#once((session) => session.generate(prompt, options));
+    const given = optionsOf(options, ALONE);
+    return this.#once((session) => session.generate(prompt, given));
   }
 
   chat(messages, options) {
@@ -216,15 +231,15 @@ class Model {
   }
 
   renderChat(messages, options) {
-    const [rest] = optionsOf(options);
-    return JSON.parse(this.#native.renderChat(conversation(messages, rest)));
+    const given = optionsOf(options, names.RenderOptions);
+    return JSON.parse(this.#native.renderChat(conversation(messages, given)));
   }
 
   async generateBatch(prompts, options) {
-    const [rest, follow] = optionsOf(options, "signal");
-    const [texts, text] = [promptsOf(prompts), `{"options":${optionsJson(rest)}}`];
+    const { signal, ...rest } = optionsOf(options, ALONE);
+    const [texts, text] = [promptsOf(prompts), json({ options: rest })];
     const outcomes = JSON.parse(
-      await work((token, tell) => this.#native.generateBatch(texts, text, token, tell), follow),
+      await work((token, tell) => this.#native.generateBatch(texts, text, token, tell), { signal }),
     );
     return outcomes.map(({ output, failure }) =>
       output ? { status: "fulfilled", value: output } : { status: "rejected", reason: failed(failure) },
@@ -232,15 +247,13 @@ class Model {
   }
 
   async logits(text, options) {
-    const [rest, follow] = optionsOf(options, "signal");
-    nothing(rest, "signal");
+    const follow = optionsOf(options, ["signal"]);
     const prompt = promptOf(text, "text");
     return work((token, tell) => this.#native.logits(prompt, token, tell), follow);
   }
 
   async divergence(exact, text, options) {
-    const [rest, follow] = optionsOf(options, "signal");
-    nothing(rest, "signal");
+    const follow = optionsOf(options, ["signal"]);
     const [other, prompt] = [behind(exact, "exact"), promptOf(text, "text")];
     const found = JSON.parse(
       await work((token, tell) => this.#native.divergence(other, prompt, token, tell), follow),
@@ -249,9 +262,9 @@ class Model {
   }
 
   async tuneSpeculation(prompts, options) {
-    const [rest, follow] = optionsOf(options, "signal");
-    const [texts, text] = [promptsOf(prompts), `{"options":${optionsJson(rest)}}`];
-    const found = await work((token, tell) => this.#native.tuneSpeculation(texts, text, token, tell), follow);
+    const { signal, ...rest } = optionsOf(options, TUNE);
+    const [texts, text] = [promptsOf(prompts), json({ options: rest })];
+    const found = await work((token, tell) => this.#native.tuneSpeculation(texts, text, token, tell), { signal });
     return JSON.parse(found);
   }
 
@@ -279,10 +292,4 @@ function promptsOf(prompts) {
 /** What Rust writes of a number that may be infinite. */
 const number = (text) => Number(text.replace("inf", "Infinity"));
 
-/** Refuses options where there are none but this one. */
-function nothing(rest, only) {
-  const [unknown] = Object.keys(rest);
-  if (unknown !== undefined) throw invalid(unknown, `there is no option \`${unknown}\``, `the only option is ${only}`);
-}
-
-module.exports = { Model, Session, Tokenizer, tokenizer, nothing };
+module.exports = { Model, Session, Tokenizer, tokenizer };

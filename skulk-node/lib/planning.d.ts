@@ -1,7 +1,8 @@
 // How are the functions behind cards and plans typed, one by one?
 
 import type * as plain from "./contract.js";
-import type { Cluster, ModelCard, Node } from "./index.js";
+import type { Cluster, Given, ModelCard, Node, RingsOptions } from "./index.js";
+import type { Ranges } from "./vindex.js";
 
 export const OVERHEAD: number;
 export const OVERHEAD_GGUF: number;
@@ -48,24 +49,31 @@ export function kvBytesPerToken(card: ModelCard): number;
 export function kvBytes(card: ModelCard, tokens: number): number;
 export function shardFootprint(
   card: ModelCard,
-  options?: { fraction?: number; tokens?: number; strictness?: Strictness },
+  options?: Given<{ fraction?: number | null; tokens?: number | null; strictness?: Strictness | null }> | null,
 ): number;
-export function footprintExceeds(footprint: number, usable: number, options?: { tolerance?: number }): boolean;
-export function usableMemory(node: Node, options?: { strictness?: Strictness }): plain.Usable | null;
+export function footprintExceeds(
+  footprint: number,
+  usable: number,
+  options?: Given<{ tolerance?: number | null }> | null,
+): boolean;
+export function usableMemory(
+  node: Node,
+  options?: Given<{ strictness?: Strictness | null }> | null,
+): plain.Usable | null;
 export function usableVram(node: Node): number | null;
 export function acceleratorMemory(node: Node): number | null;
 export function allocateLayers(total: number, fractions: readonly number[]): number[];
 export function admitMaxTokens(
   prompt: number,
-  options?: { requested?: number | null; byDefault?: number; limit?: number | null },
+  options?: Given<{ requested?: number | null; byDefault?: number | null; limit?: number | null }> | null,
 ): number;
 /** The pieces in which a prompt is computed, never ending inside one of `media`. */
 export function prefillChunks(
   tokens: number,
   max: number,
-  options?: { media?: readonly ([number, number] | plain.Range)[]; offset?: number },
+  options?: Given<{ media?: Ranges | null; offset?: number | null }> | null,
 ): Generator<number, void>;
-export function rings(card: ModelCard, cluster: Cluster, options?: plain.RingsOptions): string[][];
+export function rings(card: ModelCard, cluster: Cluster, options?: RingsOptions | null): string[][];
 export function leaves(cluster: Cluster): string[];
 export function ggufFile(name: string, bytes?: number): GgufFile;
 export function selectGguf(files: readonly { name: string; bytes: number }[]): { file: GgufFile; bytes: number } | null;

@@ -2,12 +2,14 @@
 // Which rules are behind cards and plans? The functions that decide, one by one, for hosts that ask for themselves.
 
 const { call } = require("./work.js");
-const { optionsOf, rangesOf } = require("./values.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { rangesOf } = require("./values.js");
 
 /** Chunks that are asked for at a time: there may be as many as tokens. */
 const CHUNKS = 1024;
 
-function* prefillChunks(tokens, max, { media = [], offset = 0 } = {}) {
+function* chunksOf(tokens, max, { media = [], offset = 0 }) {
   for (let done = 0; ; ) {
     const given = { tokens: tokens - done, max, media: rangesOf(media), offset: offset + done, limit: CHUNKS };
     const chunks = call("prefillChunks", given);
@@ -30,18 +32,21 @@ module.exports = {
   divide: (bytes, divisor) => call("divide", { bytes, divisor }),
   kvBytesPerToken: (card) => call("kvBytesPerToken", { card }),
   kvBytes: (card, tokens) => call("kvBytes", { card, tokens }),
-  shardFootprint: (card, { fraction = 1, tokens = 8192, strictness = "safe" } = {}) =>
-    call("shardFootprint", { card, fraction, tokens, strictness }),
-  footprintExceeds: (footprint, usable, { tolerance = 0.1 } = {}) =>
-    call("footprintExceeds", { footprint, usable, tolerance }),
-  usableMemory: (node, { strictness = "safe" } = {}) => call("usableMemory", { node, strictness }),
+  shardFootprint: (card, options) => {
+    const given = optionsOf(options, ["fraction", "tokens", "strictness"]);
+    return call("shardFootprint", { fraction: 1, tokens: 8192, strictness: "safe", ...given, card });
+  },
+  footprintExceeds: (footprint, usable, options) =>
+    call("footprintExceeds", { tolerance: 0.1, ...optionsOf(options, ["tolerance"]), footprint, usable }),
+  usableMemory: (node, options) =>
+    call("usableMemory", { strictness: "safe", ...optionsOf(options, ["strictness"]), node }),
   usableVram: (node) => call("usableVram", { node }),
   acceleratorMemory: (node) => call("acceleratorMemory", { node }),
   allocateLayers: (total, fractions) => call("allocateLayers", { total, fractions }),
-  admitMaxTokens: (prompt, { requested = null, byDefault = 4096, limit = null } = {}) =>
-    call("admitMaxTokens", { prompt, requested, byDefault, limit }),
-  prefillChunks,
-  rings: (card, cluster, options) => call("rings", { card, cluster, options: optionsOf(options)[0] }),
+  admitMaxTokens: (prompt, options) =>
+    call("admitMaxTokens", { byDefault: 4096, ...optionsOf(options, ["requested", "byDefault", "limit"]), prompt }),
+  prefillChunks: (tokens, max, options) => chunksOf(tokens, max, optionsOf(options, ["media", "offset"])),
+  rings: (card, cluster, options) => call("rings", { card, cluster, options: optionsOf(options, names.RingsOptions) }),
   leaves: (cluster) => call("leaves", { cluster }),
   ggufFile: (name, bytes = 0) => call("ggufFile", { name, bytes }),
   selectGguf: (files) => call("selectGguf", { files }),

@@ -3,7 +3,9 @@
 
 const native = require("./native.js");
 const { KEY, invalid, own } = require("./errors.js");
-const { countOf, json, optionsOf, pathOf, shown, textOf } = require("./values.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { countOf, json, pathOf, shown, textOf } = require("./values.js");
 const { begin, call, work } = require("./work.js");
 
 class PlanReport {
@@ -84,7 +86,8 @@ class Placement {
   static async build(model, options) {
     const isPath = typeof model === "string" || model instanceof URL;
     const what = isPath ? { path: pathOf(model, "model") } : { inventory: model };
-    return Placement.fromJson(await begin("placementBuild", { ...what, options: optionsOf(options)[0] }));
+    const given = optionsOf(options, names.PlacementOptions);
+    return Placement.fromJson(await begin("placementBuild", { ...what, options: given }));
   }
 
   static {
@@ -179,7 +182,11 @@ class Placement {
     this.#native.check(json({ card }));
   }
 
-  checkOn(card, cluster, { contextTokens = 8192 } = {}) {
+  checkOn(card, cluster, options) {
+    const { contextTokens = 8192 } = optionsOf(options, ["contextTokens"]);
+    if (cluster === undefined || cluster === null) {
+      throw invalid("cluster", `expected a cluster, found ${cluster}`, "give one, or call `check`, which needs none");
+    }
     this.#native.check(json({ card, cluster, contextTokens }));
   }
 
@@ -196,16 +203,19 @@ class Placement {
 function asked(card, cluster, options) {
   const isPath = typeof card === "string" || card instanceof URL;
   const what = isPath ? { checkpoint: pathOf(card, "card") } : { card };
-  return json({ ...what, cluster, options: optionsOf(options)[0] });
+  return json({ ...what, cluster, options });
 }
 
 async function plan(card, cluster, options) {
-  const text = asked(card, cluster, options);
+  const { fixed, ...rest } = optionsOf(options, names.PlanOptions);
+  const rules = fixed && optionsOf(fixed, names.PlacementOptions, "fixed");
+  const text = asked(card, cluster, { ...rest, fixed: rules });
   return new Placement(KEY, await work((token, tell) => native.plan(text, token, tell)));
 }
 
 async function price(card, placement, cluster, options) {
-  const [text, on] = [asked(card, cluster, options), placementOf(placement)];
+  const text = asked(card, cluster, optionsOf(options, names.PriceOptions));
+  const on = placementOf(placement);
   return JSON.parse(await work((token, tell) => native.price(text, on, token, tell)));
 }
 
@@ -213,8 +223,8 @@ const Node = {
   local: () => begin("nodeLocal"),
   measureDisk: async (path) => begin("nodeMeasureDisk", { path: pathOf(path, "path") }),
   measureLink: async (address, options) => {
-    const [rest, own] = optionsOf(options, "signal");
-    return begin("nodeMeasureLink", { address: textOf(address, "address"), options: rest }, own);
+    const { signal, ...rest } = optionsOf(options, [...names.LinkOptions, "signal"]);
+    return begin("nodeMeasureLink", { address: textOf(address, "address"), options: rest }, { signal });
   },
 };
 
@@ -225,13 +235,15 @@ const Cluster = {
   toJson: (cluster) => call("clusterToJson", { cluster }),
 };
 
+const EXPERTS = ["attention", "shared", "nExperts", "nUsed", "expert", "kvPerToken"];
+
 const Inventory = {
   fromCheckpoint: async (path) => begin("inventoryFromCheckpoint", { path: pathOf(path, "path") }),
   fromDraftModel: async (model, path) =>
     begin("inventoryFromDraftModel", { model: pathOf(model, "model"), path: pathOf(path, "path") }),
   fromCard: (card) => call("inventoryFromCard", { card }),
-  ofExperts: (nLayers, { attention, shared = 0, nExperts, nUsed, expert, kvPerToken = 0 }) =>
-    call("inventoryOfExperts", { nLayers, attention, shared, nExperts, nUsed, expert, kvPerToken }),
+  ofExperts: (nLayers, options) =>
+    call("inventoryOfExperts", { shared: 0, kvPerToken: 0, ...optionsOf(options, EXPERTS), nLayers }),
 };
 
 module.exports = { Cluster, Inventory, Node, Placement, PlanReport, placementOf, plan, price };

@@ -96,13 +96,13 @@ class Running {
 
   cancel() {
     this.#token.cancel();
+    this.end();
   }
 
   /** Cancels, and waits until it has ended. */
   async close() {
     this.cancel();
     await this.read("skip");
-    this.end();
   }
 
   /** There is nothing more to cancel. */

@@ -3,7 +3,9 @@
 
 const native = require("./native.js");
 const { KEY, own } = require("./errors.js");
-const { json, optionsOf, pathOf, rangeOf } = require("./values.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { json, pathOf, rangeOf } = require("./values.js");
 const { work } = require("./work.js");
 
 class Server {
@@ -22,7 +24,8 @@ class Server {
     return this.#native.metrics();
   }
 
-  async stop({ grace = 0 } = {}) {
+  async stop(options) {
+    const { grace = 0 } = optionsOf(options, ["grace"]);
     const text = json({ grace });
     await work((token, tell) => this.#native.stop(text, token, tell));
   }
@@ -41,10 +44,10 @@ class Server {
 }
 
 async function serve(path, options) {
-  const [rest, follow] = optionsOf(options, "signal");
+  const { signal, ...rest } = optionsOf(options, [...names.ServeOptions, "signal"]);
   const ranges = { layers: rangeOf(rest.layers), experts: rangeOf(rest.experts) };
   const text = json({ path: pathOf(path, "path"), options: { ...rest, ...ranges } });
-  return new Server(KEY, await work((token, tell) => native.serve(text, token, tell), follow));
+  return new Server(KEY, await work((token, tell) => native.serve(text, token, tell), { signal }));
 }
 
 module.exports = { Server, serve };

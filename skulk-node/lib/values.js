@@ -1,5 +1,5 @@
 "use strict";
-// What may hosts pass? Paths, texts, tokens and options, checked and written for the native module.
+// What may hosts pass? Paths, texts, tokens and plain data, checked and written for the native module.
 
 const { fileURLToPath } = require("node:url");
 const { invalid } = require("./errors.js");
@@ -11,32 +11,19 @@ const shown = (value) => {
   return typeof value === "bigint" ? `${value}n` : String(value);
 };
 
-/** Numbers that JSON cannot say are texts, of which the library knows what they mean. */
-const lenient = (value) => `"${value}"`;
+/** Options whose numbers may be infinite, which JSON cannot say: the library knows what texts of these mean. */
+const INFINITE = /^(logitBias|minScore)(\.|$)/;
 
-/** Whoever reads what reaches a model takes a text for a text. */
-const strict = (value, field) => {
-  throw invalid(field, `expected a number that JSON can hold, found ${value}`);
-};
-
-/** A value as JSON. */
-const json = (value, field = "") => written(value, field, lenient, []);
-
-/** The same of what is said in conversations. */
-const plain = (value, field) => written(value, field, strict, []);
-
-/** Options of whose JSON all reaches the model, or whoever reads schemas. */
-const PLAIN = ["tools", "documents", "variables", "jsonSchema", "responseFormat"];
-
-/** Options as the native module reads them. */
-function optionsJson(options) {
-  const fields = Object.entries(options)
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${JSON.stringify(name)}:${(PLAIN.includes(name) ? plain : json)(value, name)}`);
-  return `{${fields.join()}}`;
+/** A number that JSON cannot say. */
+function odd(value, field) {
+  if (INFINITE.test(field)) return `"${value}"`;
+  throw invalid(field, `expected a value that JSON can hold, found ${value}`, "check how it was computed");
 }
 
-function written(value, field, odd, within) {
+/** A value as JSON. */
+const json = (value, field = "") => written(value, field, []);
+
+function written(value, field, within) {
   const at = (name) => (field && field !== "options" ? `${field}.${name}` : String(name));
   switch (typeof value) {
     case "undefined":
@@ -58,20 +45,19 @@ function written(value, field, odd, within) {
   if (within.length > 64) throw invalid(field, "expected plain data, found more than 64 objects within each other");
   const inner = [...within, value];
   const list = listed(value, field);
-  if (list) return `[${list.map((item, i) => written(item, at(i), odd, inner)).join()}]`;
+  if (list) return `[${list.map((item, i) => written(item, at(i), inner)).join()}]`;
   // As dates have, and buffers, which are lists.
-  if (typeof value.toJSON === "function") return written(value.toJSON(), field, odd, inner);
+  if (typeof value.toJSON === "function") return written(value.toJSON(), field, inner);
   const entries = value instanceof Map ? [...value] : Object.entries(value);
   const members = entries
     .filter(([, item]) => item !== undefined)
-    .map(([name, item]) => `${JSON.stringify(String(name).toWellFormed())}:${written(item, at(name), odd, inner)}`);
+    .map(([name, item]) => `${JSON.stringify(String(name).toWellFormed())}:${written(item, at(name), inner)}`);
   return `{${members.join()}}`;
 }
 
-/** The items of an array, a set or a typed array, which must have its memory still; of nothing else. */
+/** The items of an array, of whose holes too, a set or a typed array, which must have its memory still; of nothing else. */
 function listed(value, field) {
-  if (Array.isArray(value)) return value;
-  if (value instanceof Set) return [...value];
+  if (Array.isArray(value) || value instanceof Set) return [...value];
   if (!ArrayBuffer.isView(value) || value instanceof DataView) return null;
   try {
     new Uint8Array(value.buffer);
@@ -84,13 +70,25 @@ function listed(value, field) {
 /** The path that a text or a `file:` URL is. */
 function pathOf(value, field) {
   if (typeof value === "string") return value;
-  if (value instanceof URL && value.protocol === "file:") return fileURLToPath(value);
-  throw invalid(field, `expected a path as text or as a file: URL, found ${shown(value)}`);
+  const found = value instanceof URL ? value.href : shown(value);
+  const refused = (options) =>
+    invalid(field, `expected a path as text or as a file: URL of this machine, found ${found}`, undefined, options);
+  if (!(value instanceof URL && value.protocol === "file:")) throw refused();
+  try {
+    return fileURLToPath(value);
+  } catch (cause) {
+    throw refused({ cause });
+  }
 }
 
 function textOf(value, field) {
   if (typeof value === "string") return value;
   throw invalid(field, `expected a text, found ${shown(value)}`);
+}
+
+function flagOf(value, field) {
+  if (typeof value === "boolean") return value;
+  throw invalid(field, `expected true or false, found ${shown(value)}`);
 }
 
 /** Unsigned 32-bit numbers. */
@@ -115,20 +113,6 @@ function promptOf(value, field) {
   return idsOf(value, field);
 }
 
-/** Options without those that stay in JavaScript, and those. */
-function optionsOf(options, ...here) {
-  if (options === undefined || options === null) return [{}, {}];
-  if (typeof options !== "object" || Array.isArray(options)) {
-    throw invalid("options", `expected an object of options, found ${shown(options)}`);
-  }
-  const [rest, own] = [{ ...options }, {}];
-  for (const name of here) {
-    own[name] = rest[name] ?? undefined;
-    delete rest[name];
-  }
-  return [rest, own];
-}
-
 /** A range as a pair of the first number and the one behind the last, or as such an object. */
 const rangeOf = (value) => (Array.isArray(value) && value.length === 2 ? { start: value[0], end: value[1] } : value);
 
@@ -137,12 +121,10 @@ const rangesOf = (value) => (Array.isArray(value) ? value.map(rangeOf) : value);
 
 module.exports = {
   countOf,
+  flagOf,
   idsOf,
   json,
-  optionsJson,
-  optionsOf,
   pathOf,
-  plain,
   promptOf,
   rangeOf,
   rangesOf,

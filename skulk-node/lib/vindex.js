@@ -3,23 +3,28 @@
 
 const native = require("./native.js");
 const { KEY, own } = require("./errors.js");
-const { nothing, tokenizer } = require("./model.js");
-const { idsOf, json, optionsOf, pathOf, rangesOf, textOf } = require("./values.js");
+const { tokenizer } = require("./model.js");
+const names = require("./names.js");
+const { optionsOf } = require("./options.js");
+const { idsOf, json, pathOf, rangesOf, textOf } = require("./values.js");
 const { begin, work } = require("./work.js");
+
+const SLICE = [...names.SliceOptions, "signal", "onProgress"];
+const VERIFY = [...names.VerifyOptions, "signal", "onProgress"];
+const EXTRACT = [...names.ExtractOptions, "signal", "onProgress"];
 
 class VindexReader {
   #native;
-  #facts;
+  /** What was read when it was opened, until it is closed. */
+  #held = null;
 
   constructor(key, folder) {
     own(key, "reader");
     this.#native = folder;
-    this.#facts = JSON.parse(folder.facts());
   }
 
   static async open(path, options) {
-    const [{ threads, ...rest }] = optionsOf(options);
-    nothing(rest, "threads");
+    const { threads } = optionsOf(options, ["threads"]);
     const text = json({ path: pathOf(path, "path"), threads });
     return new VindexReader(KEY, await work((token, tell) => native.openVindex(text, token, tell)));
   }
@@ -33,17 +38,19 @@ class VindexReader {
     return JSON.parse(await this.#ask(...question));
   }
 
-  /** Asks with options of the question's own, which may have a signal. */
-  async #search(name, args, options) {
-    const [rest, own] = optionsOf(options, "signal");
-    return this.#data(name, { ...args, options: rest }, own);
+  /** Asks with options of the question's own, which are those of these names and a signal. */
+  async #search(name, args, options, known) {
+    const { signal, ...rest } = optionsOf(options, [...known, "signal"]);
+    return this.#data(name, { ...args, options: rest }, { signal });
   }
 
   /** Asks a question that has no options but a signal. */
   async #plain(ask, name, args, options) {
-    const [rest, own] = optionsOf(options, "signal");
-    nothing(rest, "signal");
-    return ask(name, args, own);
+    return ask(name, args, optionsOf(options, ["signal"]));
+  }
+
+  get #facts() {
+    return (this.#held ??= JSON.parse(this.#native.facts()));
   }
 
   get path() {
@@ -112,9 +119,10 @@ class VindexReader {
   }
 
   async tensor(name) {
+    const { tensors } = this.#facts;
     // The native module knows why there is none.
     await this.#ask("tensor", { name: textOf(name, "name") });
-    return structuredClone(this.#facts.tensors.find((tensor) => tensor.name === name));
+    return structuredClone(tensors.find((tensor) => tensor.name === name));
   }
 
   async parts() {
@@ -142,15 +150,15 @@ class VindexReader {
   }
 
   async nearest(query, options) {
-    return this.#search("nearest", { query }, options);
+    return this.#search("nearest", { query }, options, names.NearestOptions);
   }
 
   async walk(prompt, options) {
-    return this.#search("walk", { prompt: textOf(prompt, "prompt") }, options);
+    return this.#search("walk", { prompt: textOf(prompt, "prompt") }, options, names.WalkOptions);
   }
 
   async describe(entity, options) {
-    return this.#search("describe", { entity: textOf(entity, "entity") }, options);
+    return this.#search("describe", { entity: textOf(entity, "entity") }, options, names.DescribeOptions);
   }
 
   async feature(layer, feature) {
@@ -162,18 +170,18 @@ class VindexReader {
   }
 
   async select(options) {
-    return this.#search("select", {}, options);
+    return this.#search("select", {}, options, names.SelectOptions);
   }
 
   async relations(options) {
-    return this.#search("relations", {}, options);
+    return this.#search("relations", {}, options, names.RelationsOptions);
   }
 
   async slice(target, options) {
-    const [rest, own] = optionsOf(options, "signal", "onProgress");
-    const { layers, experts } = rest;
-    const ranges = { layers: rangesOf(layers), experts: rangesOf(experts) };
-    return this.#data("slice", { target: pathOf(target, "target"), options: { ...rest, ...ranges } }, own);
+    const { signal, onProgress, ...rest } = optionsOf(options, SLICE);
+    const ranges = { layers: rangesOf(rest.layers), experts: rangesOf(rest.experts) };
+    const args = { target: pathOf(target, "target"), options: { ...rest, ...ranges } };
+    return this.#data("slice", args, { signal, onProgress });
   }
 
   async verify(options) {
@@ -181,6 +189,7 @@ class VindexReader {
   }
 
   close() {
+    this.#held = null;
     this.#native.close();
   }
 
@@ -194,14 +203,14 @@ class VindexReader {
 }
 
 async function verifyVindex(path, options) {
-  const [rest, own] = optionsOf(options, "signal", "onProgress");
-  return begin("verifyVindex", { path: pathOf(path, "path"), options: rest }, own);
+  const { signal, onProgress, ...rest } = optionsOf(options, VERIFY);
+  return begin("verifyVindex", { path: pathOf(path, "path"), options: rest }, { signal, onProgress });
 }
 
 async function extract(source, target, options) {
-  const [rest, own] = optionsOf(options, "signal", "onProgress");
+  const { signal, onProgress, ...rest } = optionsOf(options, EXTRACT);
   const args = { source: pathOf(source, "source"), target: pathOf(target, "target"), options: rest };
-  return begin("extract", args, own);
+  return begin("extract", args, { signal, onProgress });
 }
 
 module.exports = { VindexReader, extract, verifyVindex };

@@ -5,16 +5,49 @@ const native = require("./native.js");
 const { aborted, ended, failed, invalid } = require("./errors.js");
 const { json, shown } = require("./values.js");
 
-/** Lets a signal cancel. Returns what ends that. */
-function link(signal, token) {
-  if (signal === undefined || signal === null) return () => {};
-  if (typeof signal.addEventListener !== "function" || typeof signal.aborted !== "boolean") {
+/** Who is cancelled by each signal that somebody follows. */
+const followed = new WeakMap();
+/** Who is collected follows no more. */
+const collected = new FinalizationRegistry((unlink) => unlink());
+
+/** The followers of a signal, which share a listener: of many Node warns. */
+function followersOf(signal) {
+  const known = followed.get(signal);
+  if (known) return known;
+  const all = new Set();
+  const abort = () => {
+    for (const { target, cancel } of all) {
+      const one = target.deref();
+      if (one) cancel(one);
+    }
+  };
+  const end = () => {
+    signal.removeEventListener("abort", abort);
+    followed.delete(signal);
+  };
+  signal.addEventListener("abort", abort, { once: true });
+  followed.set(signal, { all, end });
+  return { all, end };
+}
+
+const METHODS = ["addEventListener", "removeEventListener"];
+
+/** Lets a signal cancel a target, which it does not keep. Returns what ends that. */
+function link(signal, target, cancel = (one) => one.cancel()) {
+  if (signal === undefined) return () => {};
+  if (typeof signal.aborted !== "boolean" || METHODS.some((name) => typeof signal[name] !== "function")) {
     throw invalid("signal", `expected an AbortSignal, found ${shown(signal)}`);
   }
   if (signal.aborted) throw aborted(signal);
-  const cancel = () => token.cancel();
-  signal.addEventListener("abort", cancel, { once: true });
-  return () => signal.removeEventListener("abort", cancel);
+  const { all, end } = followersOf(signal);
+  const follower = { target: new WeakRef(target), cancel };
+  const unlink = () => {
+    collected.unregister(follower);
+    if (all.delete(follower) && all.size === 0) end();
+  };
+  all.add(follower);
+  collected.register(target, unlink, follower);
+  return unlink;
 }
 
 /** What `start` begins: it takes a token and a callback. An exception of `onProgress` ends it, and is what it rejects with. */

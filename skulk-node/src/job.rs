@@ -1,9 +1,8 @@
-//! How does long work go on beside JavaScript? On a thread of its own, which sends its steps and then its result to one
-//! callback, in order.
+//! How does long work go on beside JavaScript? On another thread, which sends its steps and then its result to one callback, in
+//! order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use napi::bindgen_prelude::{Buffer, Either9, Float32Array, FnArgs, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
@@ -11,6 +10,7 @@ use napi_derive::napi;
 use skulk::{Error, ErrorKind, embed};
 use skulk_contract::folders;
 use skulk_contract::functions::{Work, failure};
+use skulk_contract::threads;
 
 use crate::embed::EmbeddingModel;
 use crate::error::raise;
@@ -93,7 +93,7 @@ enum Message {
     Done(Box<skulk::Result<Answer>>),
 }
 
-/// Does `work` on a thread of its own, which `token` stops. The event loop goes on until `tell` has the result.
+/// Does `work` on another thread, which `token` stops. The event loop goes on until `tell` has the result.
 pub(crate) fn start(
     tell: &Tell<'_>,
     token: &CancelToken,
@@ -115,14 +115,11 @@ pub(crate) fn start(
         steps.call(Message::Step(step), NonBlocking);
     });
     let work_on = Work { cancel: token.child(), progress };
-    let run = move || {
+    threads::start(move || {
         let done = catch_unwind(AssertUnwindSafe(|| work(work_on))).unwrap_or_else(|_| Err(lost()));
         messages.call(Message::Done(Box::new(done)), NonBlocking);
-    };
-    let thread = thread::Builder::new().name("skulk-work".to_owned()).spawn(run);
-    thread.map(drop).map_err(|e| {
-        raise(Error::new(ErrorKind::EngineFailed, "cannot start a thread for the work").with_source(e))
     })
+    .map_err(raise)
 }
 
 fn lost() -> Error {

@@ -17,7 +17,7 @@ pub mod vindex;
 
 use napi_derive::napi;
 use skulk_contract::functions::{self, Arguments, Work};
-use skulk_contract::options::Spelling;
+use skulk_contract::options::{self, Spelling};
 
 use crate::error::raise;
 use crate::job::{Answer, CancelToken, Tell};
@@ -26,6 +26,12 @@ use crate::job::{Answer, CancelToken, Tell};
 #[napi(catch_unwind)]
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
+}
+
+/// The name that is most like another one, if one is much like it.
+#[napi(catch_unwind)]
+pub fn closest(name: String, names: Vec<String>) -> Option<String> {
+    options::closest(&name, &names).cloned()
 }
 
 /// Calls a function of the contract with arguments as JSON, and gives JSON.

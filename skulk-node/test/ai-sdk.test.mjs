@@ -281,5 +281,21 @@ test("messages become text as told", async () => {
   const told = skulk(model, { prompt });
   const { usage } = await told.doGenerate({ prompt: messages, maxOutputTokens: 1 });
   assert.equal(usage.inputTokens.total, model.tokenizer.encode("system user assistant").length);
-  assert.throws(() => skulk(model, { specificationVersion: "v2" }), RangeError);
+});
+
+test("what models of the SDK are made of is checked", () => {
+  for (const [field, ...made] of [
+    ["model", undefined],
+    ["model", {}],
+    ["options", model, "v3"],
+    ["specificationVersion", model, { specificationVersion: "v2" }],
+    ["modelId", model, { modelId: 3 }],
+    ["prompt", model, { prompt: "Once" }],
+  ]) {
+    assert.throws(() => skulk(...made), failure("InvalidArgument", { field }));
+  }
+  const hint = /`specificationVersion` is the closest/;
+  const misspelled = { specificationversion: "v3" };
+  assert.throws(() => skulk(model, misspelled), failure("InvalidArgument", { field: "specificationversion", hint }));
+  assert.equal(skulk(model, null).specificationVersion, "v4");
 });

@@ -1,9 +1,11 @@
 // What becomes of arguments that cannot be? A `SkulkError` that names the field, what was expected and what was found.
 
 import assert from "node:assert/strict";
+import path from "node:path";
 import { test } from "node:test";
+import { runInNewContext } from "node:vm";
 
-import { Model } from "skulk-node";
+import { CardLibrary, Cluster, Inventory, Model, ModelCard, Placement, Profile, plan, planning, serve } from "skulk-node";
 import { PROMPT, STORIES, failure, stories } from "./helpers.mjs";
 
 const model = await stories();
@@ -16,6 +18,69 @@ test("an unknown option is named with the closest right one", async () => {
   await assert.rejects(stories({ prefilChunk: 3 }), refused("prefilChunk", { hint: /`prefillChunk`/ }));
   await assert.rejects(model.logits(PROMPT, { sinal: null }), refused("sinal"));
   await assert.rejects(async () => generate({ onProgress() {} }), refused("onProgress"));
+  const closest = (name) => ({ hint: new RegExp(`^\`${name}\` is the closest`) });
+  await assert.rejects(stories({ onprogress() {} }), refused("onprogress", closest("onProgress")));
+  await assert.rejects(stories({ placment: [["cpu", 5]] }), refused("placment", closest("placement")));
+  await assert.rejects(async () => generate({ sginal: null }), refused("sginal", closest("signal")));
+  await assert.rejects(stories({ foo: 1 }), refused("foo", { hint: /^options are stages, .*, placement, signal, onProgress$/ }));
+  await assert.rejects(async () => generate(JSON.parse('{"__proto__": {"maxTokens": 1}}')), refused("__proto__"));
+  await assert.rejects(model.generateBatch([PROMPT], { append: true }), refused("append"));
+  await assert.rejects(model.tuneSpeculation([PROMPT], { append: true }), refused("append"));
+});
+
+test("what has no options has none", async () => {
+  const [session, file, none] = [model.session(), "no/such", refused("signal", { hint: /there are none here/ })];
+  for (const call of [
+    (options) => session.save(file, options),
+    (options) => session.recover([["cpu", 5]], options),
+    (options) => session.recoverIn(model, options),
+    (options) => model.restore(file, options),
+    (options) => model.replan([["cpu", 5]], options),
+  ]) {
+    await assert.rejects(call({ signal: null }), none);
+  }
+});
+
+test("options of all functions are looked at", async () => {
+  const { tokenizer } = model;
+  const profile = Profile.permissive();
+  const sizes = { attention: 1, nExperts: 4, nUsed: 2, expert: 3 };
+  const server = await serve(STORIES, { threads: 1 });
+  const card = await ModelCard.fromCheckpoint(STORIES);
+  const [placement, cluster] = [Placement.byCounts([["cpu", 5]]), Cluster.mesh([{ id: "local" }])];
+  for (const [call, wrong, right] of [
+    [(options) => tokenizer.encode(PROMPT, options), "addSpecials", "addSpecial"],
+    [(options) => tokenizer.decode([1, 403], options), "skipSpecials", "skipSpecial"],
+    [(options) => new CardLibrary([], options).size, "builtn", "builtin"],
+    [(options) => Profile.reasoning(profile, options), "efort", "effort"],
+    [(options) => Profile.resolve("x", null, options), "hasTool", "hasTools"],
+    [(options) => Inventory.ofExperts(3, options && { ...sizes, ...options }), "kvPerTokens", "kvPerToken"],
+    [(options) => placement.checkOn(card, cluster, options), "contextToken", "contextTokens"],
+    [(options) => plan(STORIES, null, options), "minNode", "minNodes"],
+    [(options) => plan(STORIES, null, { fixed: options }), "override_tensors", "overrideTensors"],
+    [(options) => server.stop(options), "gracee", "grace"],
+    [(options) => planning.shardFootprint(card, options), "token", "tokens"],
+    [(options) => planning.footprintExceeds(1, 2, options), "tolerence", "tolerance"],
+    [(options) => planning.usableMemory({ id: "a" }, options), "strictnes", "strictness"],
+    [(options) => planning.admitMaxTokens(5, options), "request", "requested"],
+    [(options) => planning.prefillChunks(10, 3, options), "medi", "media"],
+    [(options) => planning.rings(card, cluster, options), "minNode", "minNodes"],
+  ]) {
+    const hint = new RegExp(`\`${right}\` is the closest`);
+    await assert.rejects(async () => call({ [wrong]: null }), refused(wrong, { hint }), wrong);
+    await assert.rejects(async () => call(false), refused(/^(options|fixed)$/), right);
+    // Null is none, whatever else is wrong.
+    for (const none of [null, { [right]: null }]) {
+      await (async () => call(none))().catch((error) => failure(error.kind)(error));
+    }
+  }
+  assert.deepEqual(tokenizer.encode(PROMPT, null), tokenizer.encode(PROMPT));
+  assert.equal(new CardLibrary([], null).size, new CardLibrary().size);
+  assert.throws(() => Inventory.ofExperts(3), refused("attention"));
+  for (const cluster of [undefined, null]) assert.throws(() => placement.checkOn(card, cluster), refused("cluster"));
+  assert.throws(() => tokenizer.encode(PROMPT, { addSpecial: "false" }), refused("addSpecial"));
+  assert.throws(() => tokenizer.decode([1], { skipSpecial: 0 }), refused("skipSpecial"));
+  assert.throws(() => new CardLibrary([], { builtin: 1 }), refused("builtin"));
 });
 
 test("options of another kind are refused", async () => {
@@ -33,28 +98,66 @@ test("options of another kind are refused", async () => {
     [{ temperature: "hot" }, "temperature"],
     [{ stop: "little" }, "stop"],
     [{ stop: [1] }, "stop"],
+    [{ stop: [NaN] }, "stop.0"],
+    [{ stop: [, "a"] }, "stop"],
+    [{ draftTexts: [Infinity] }, "draftTexts.0"],
+    [{ regex: NaN }, "regex"],
+    [{ append: true }, "append"],
     [{ seed: -1n }, "seed"],
     [{ speculate: "always" }, "speculate"],
-    [{ draftTokens: 2, speculate: "off" }, "draft_tokens"],
-    [{ draftTree: true, speculate: "off" }, "draft_tree"],
+    [{ draftTokens: 2, speculate: "off" }, "draftTokens"],
+    [{ draftTree: true, speculate: "off" }, "draftTree"],
     [{ draftTexts: "a" }, "draftTexts"],
     [{ ignoreEos: 1 }, "ignoreEos"],
     [{ logitBias: [1, 2] }, "logitBias"],
     [{ logitBias: { x: 1 } }, "logitBias"],
-    [{ logitBias: { 3: NaN } }, "logit_bias"],
+    [{ logitBias: { 3: NaN } }, "logitBias"],
     [{ signal: {} }, "signal"],
     [{ signal: "now" }, "signal"],
+    [{ signal: { aborted: false, addEventListener() {} } }, "signal"],
+  ]) {
+    await assert.rejects(async () => generate(options), refused(field));
+  }
+});
+
+test("options are the own properties of plain objects", async () => {
+  class Options {
+    get maxTokens() {
+      return 3;
+    }
+  }
+  const inherited = Object.create({ maxTokens: 3 });
+  const bare = Object.create(null, { maxTokens: { value: 3 } });
+  const strange = [new Options(), inherited, Object.create(bare), new Map([["maxTokens", 3]]), new Date(), Promise.resolve()];
+  for (const options of [3, "fast", true, [1], () => 1, ...strange, AbortSignal.timeout(9), Symbol("x"), 3n]) {
+    const { signal } = new AbortController();
+    const error = refused("options", { hint: /`{ signal }`/ });
+    await assert.rejects(async () => generate(options), error);
+    await assert.rejects(Model.load(STORIES, options), error);
+    await assert.rejects(model.logits(PROMPT, signal), error);
+  }
+  const { length } = await generate({ maxTokens: 3 });
+  for (const options of [bare, new Proxy({ maxTokens: 3 }, {}), runInNewContext("({ maxTokens: 3 })")]) {
+    assert.equal((await generate(options)).length, length);
+  }
+});
+
+test("options are named as hosts write them", async () => {
+  for (const [options, field, hint] of [
+    [{ topK: 0 }, "topK", /^leave topK out/],
+    [{ minP: 2 }, "minP"],
+    [{ speculate: "draft_model" }, "speculate", /with the option draftModel/],
+    [{ responseFormat: { type: "json_schema" } }, "responseFormat.json_schema"],
   ]) {
     await assert.rejects(async () => generate(options), (error) => {
-      failure("InvalidArgument")(error);
-      assert.equal(error.context.field?.replaceAll("_", "").toLowerCase(), field.replaceAll("_", "").toLowerCase());
+      refused(field, hint && { hint })(error);
+      assert.ok(error.text.includes(`(field: ${field}); ${error.hint}`), error.text);
       return true;
     });
   }
-  for (const options of [3, "fast", true, [1], () => 1]) {
-    await assert.rejects(async () => generate(options), refused("options"));
-    await assert.rejects(Model.load(STORIES, options), refused("options"));
-  }
+  await assert.rejects(stories({ draftModel: "no/such" }), failure("FileNotFound", { field: "draftModel" }));
+  const small = await stories({ kvMemory: 1 });
+  await assert.rejects(small.generate(PROMPT).text(), failure("OutOfMemory", { field: "kvMemory" }));
 });
 
 test("null and undefined stand for what is left out", async () => {
@@ -64,7 +167,7 @@ test("null and undefined stand for what is left out", async () => {
 });
 
 test("prompts of another kind are refused", () => {
-  for (const prompt of [3, null, undefined, {}, Symbol("x"), () => PROMPT, [1.5], [-1], ["1"], [2 ** 32], [NaN], 5n]) {
+  for (const prompt of [3, null, undefined, {}, Symbol("x"), () => PROMPT, [1.5], [-1], ["1"], [2 ** 32], [NaN], [1, , 2], 5n]) {
     assert.throws(() => model.generate(prompt), refused("prompt"));
   }
   assert.throws(() => model.generate([999999]), failure("InvalidArgument"));
@@ -105,7 +208,8 @@ test("getters that throw throw", () => {
 });
 
 test("paths of another kind are refused", async () => {
-  for (const path of [3, null, undefined, {}, Buffer.from("x")]) {
+  const urls = ["file://host/y", "file:///a%2Fb", "http://host/y"].map((text) => new URL(text));
+  for (const path of [3, null, undefined, {}, Buffer.from("x"), ...urls]) {
     await assert.rejects(Model.load(path), refused("path"));
   }
   await assert.rejects(Model.load("no/such"), failure("FileNotFound", { code: "file.not_found", retry: "never" }));
@@ -113,6 +217,8 @@ test("paths of another kind are refused", async () => {
   await assert.rejects(stories({ onProgress: "loud" }), refused("onProgress"));
   await assert.rejects(stories({ engine: "abacus" }), failure("PlacementInvalid", { message: /abacus/ }));
   await assert.rejects(stories({ kv: "f8" }), refused("kv"));
+  await assert.rejects(stories({ chatTemplate: NaN }), refused("chatTemplate"));
+  await assert.rejects(serve(STORIES, { key: NaN }), refused("key"));
 });
 
 test("tokenizers refuse what is no text and no token", () => {

@@ -52,6 +52,37 @@ test("a signal after the end changes nothing, and is let go of", async () => {
   controller.abort();
 });
 
+test("a signal is let go of by what is cancelled unread", async () => {
+  const { signal } = new AbortController();
+  const begin = () => model.generate(PROMPT, { signal });
+  begin().cancel();
+  begin()[Symbol.dispose]();
+  model.chat(PROMPT, { signal }).cancel();
+  model.session().chat(PROMPT, { signal })[Symbol.dispose]();
+  const closed = begin();
+  const closing = closed.close();
+  assert.deepEqual(getEventListeners(signal, "abort"), []);
+  await closing;
+});
+
+test("one signal is for many, each until its end", async () => {
+  const controller = new AbortController();
+  const { signal } = controller;
+  const warned = [];
+  const warn = (warning) => warned.push(warning);
+  process.on("warning", warn);
+  const all = Array.from({ length: 20 }, () => slow.generate(LONG, { signal }));
+  assert.equal(getEventListeners(signal, "abort").length, 1);
+  for (const one of all.splice(0, 9)) one.cancel();
+  const ends = all.map((one) => assert.rejects(one.text(), (error) => failure("Cancelled", { cause: signal.reason })(error)));
+  controller.abort();
+  await Promise.all(ends);
+  await new Promise(setImmediate);
+  process.off("warning", warn);
+  assert.deepEqual(warned, []);
+  assert.deepEqual(getEventListeners(signal, "abort"), []);
+});
+
 test("leaving a loop early cancels and frees the session", async () => {
   const session = slow.session();
   for await (const _ of session.generate(PROMPT)) break;

@@ -226,7 +226,7 @@ test("functions that fail are told, or end it", async () => {
     [fails("odd"), "error: odd"],
     [fails(undefined), "error: undefined"],
     [named("weather", () => Promise.reject(new Error("later"))), "error: later"],
-    [named("weather", () => NaN), "error: expected a number that JSON can hold, found NaN"],
+    [named("weather", () => NaN), "error: expected a value that JSON can hold, found NaN"],
     [named("weather", () => () => 1), "error: expected plain data, found a function"],
     [named("other", () => assert.fail()), "error: there is no function `weather`, but other"],
     [named("constructor", () => assert.fail()), "error: there is no function `weather`, but constructor"],
@@ -248,8 +248,14 @@ test("functions that fail are told, or end it", async () => {
   refused([WEATHER], {}, "tools.0.execute");
   refused({ weather: () => 1 }, {}, "tools");
   refused([null], {}, "tools.0.execute");
+  refused([, ...named("weather", () => 1)], {}, "tools.0.execute");
+  const hint = /`maxRounds` is the closest/;
+  const misspelled = () => model.chatWithTools("Rain?", named("weather", () => 1), { maxRound: 2 });
+  assert.throws(misspelled, failure("InvalidArgument", { field: "maxRound", hint }));
+  const unknown = () => model.chatWithTools("Rain?", named("weather", () => 1), { foo: 2 });
+  assert.throws(unknown, failure("InvalidArgument", { field: "foo", hint: /maxRounds, onToolFailure, signal$/ }));
   refused(named("weather", () => 1), { tools: [WEATHER] }, "tools");
-  refused(named("weather", () => 1), { maxRounds: 0 }, "max_rounds");
+  refused(named("weather", () => 1), { maxRounds: 0 }, "maxRounds");
   refused(named("weather", () => 1), { onToolFailure: "wait" }, "onToolFailure");
   assert.throws(() => model.chatWithTools("Rain?", named(3, () => 1)), failure("ChatInvalid"));
 });
@@ -274,13 +280,77 @@ test("cancelling ends the rounds, and tells functions", async () => {
   const left = model.chatWithTools("Hello", [waits], { ignoreEos: true });
   for await (const _ of left) break;
   assert.deepEqual(await left.next(), { done: true, value: undefined });
-  // A function that never ends holds nobody up who closes.
-  const never = model.chatWithTools("Rain?", [{ ...WEATHER, execute: () => new Promise(() => {}) }], SAYS);
-  const reading = all(never);
-  while (never.finish === null) await new Promise((resolve) => setTimeout(resolve, 1));
-  await never.close();
-  assert.equal(never.messages.length, 2);
-  assert.ok(reading instanceof Promise);
+});
+
+/** A function of which nobody may wait for the end, and when it has begun. */
+function endless() {
+  let begun;
+  const running = new Promise((resolve) => (begun = resolve));
+  return { running, tools: [{ ...WEATHER, execute: () => (begun(), new Promise(() => {})) }] };
+}
+
+test("a function that never ends holds up nobody", async () => {
+  for (const end of ["cancel", "abort", "dispose"]) {
+    for (const onToolFailure of ["tell", "end"]) {
+      const controller = new AbortController();
+      const { running, tools } = endless();
+      const chat = model.chatWithTools("Rain?", tools, { signal: controller.signal, onToolFailure, ...SAYS });
+      const reading = all(chat);
+      await running;
+      if (end === "cancel") chat.cancel();
+      if (end === "abort") controller.abort();
+      if (end === "dispose") chat[Symbol.dispose]();
+      const [{ result }, { finish }] = (await reading).slice(-2);
+      assert.deepEqual([result.content, result.failed, finish.reason], ["error: the work was cancelled", true, "cancelled"]);
+      assert.equal(chat.finish.reason, "cancelled");
+      assert.deepEqual(chat.messages.map(({ role }) => role), ["user", "assistant", "tool", "assistant"]);
+      assert.equal(getEventListeners(controller.signal, "abort").length, 0);
+    }
+  }
+  const { running, tools } = endless();
+  const closed = model.chatWithTools("Rain?", tools, SAYS);
+  const reading = all(closed);
+  await running;
+  await closed.close();
+  assert.equal((await reading).at(-1).type, "finish");
+  assert.equal(closed.messages.length, 2);
+});
+
+test("behind a cancellation no function is called", async () => {
+  const refuses = [{ ...WEATHER, execute: () => assert.fail() }];
+  for (const onToolFailure of ["tell", "end"]) {
+    for (const end of ["cancel", "abort"]) {
+      const controller = new AbortController();
+      const chat = model.chatWithTools("Rain?", refuses, { signal: controller.signal, onToolFailure, ...SAYS });
+      const events = [];
+      for await (const event of chat) {
+        events.push(event);
+        if (event.type !== "finish" || event.finish.reason !== "tool_calls") continue;
+        if (end === "cancel") chat.cancel();
+        else controller.abort();
+      }
+      assert.deepEqual(events.slice(-3).map(({ type }) => type), ["finish", "result", "finish"]);
+      assert.deepEqual([events.at(-2).result.failed, chat.finish.reason], [true, "cancelled"]);
+    }
+  }
+  // One that throws as it is told to end does not fail the conversation.
+  const controller = new AbortController();
+  const heeds = (_, { signal }) => new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason));
+    controller.abort(new Error("enough"));
+  });
+  const tools = [{ ...WEATHER, execute: heeds }];
+  const chat = model.chatWithTools("Rain?", tools, { signal: controller.signal, onToolFailure: "end", ...SAYS });
+  assert.equal((await chat.run())[2].content, "error: enough");
+  assert.equal(chat.finish.reason, "cancelled");
+});
+
+test("a conversation that fails lets go of its signal", async () => {
+  const { signal } = new AbortController();
+  const tools = [{ ...WEATHER, execute: () => assert.fail("no weather") }];
+  const chat = model.chatWithTools("Rain?", tools, { signal, onToolFailure: "end", ...SAYS });
+  await assert.rejects(chat.run(), failure("ToolFailed"));
+  assert.equal(getEventListeners(signal, "abort").length, 0);
 });
 
 test("answers that nobody holds are collected and cancelled", async () => {

@@ -146,5 +146,8 @@ for (const [version, sdk] of [
 
 test("there are two versions", () => {
   assert.equal(skulkEmbedding(tiny).specificationVersion, "v4");
-  assert.throws(() => skulkEmbedding(tiny, { specificationVersion: "v2" }), RangeError);
+  const refused = (field) => failure("InvalidArgument", { field });
+  assert.throws(() => skulkEmbedding(tiny, { specificationVersion: "v2" }), refused("specificationVersion"));
+  assert.throws(() => skulkEmbedding(tiny, { prompt: () => "x" }), refused("prompt"));
+  assert.throws(() => skulkEmbedding({}), refused("model"));
 });

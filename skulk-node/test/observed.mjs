@@ -65,8 +65,6 @@ async function failing(one) {
   }
 }
 
-const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
-
 /** How a call is refused. */
 export async function error(one) {
   try {
@@ -74,8 +72,7 @@ export async function error(one) {
   } catch (found) {
     if (found.kind === undefined) throw found;
     const { code, kind, retry, context } = found;
-    const field = context.field === undefined ? null : camel(context.field);
-    return { code, kind, retry, field, places: Object.keys(context).sort() };
+    return { code, kind, retry, field: context.field ?? null, places: Object.keys(context).sort() };
   }
   throw new Error(`${one.name} was not refused`);
 }

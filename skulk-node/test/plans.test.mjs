@@ -126,7 +126,7 @@ test("what drafts is planned and loaded", async () => {
   const { memory } = await Model.load(model, { placement, draftModel, threads: 1 });
   assert.equal(memory.weightBytes, memory.planned.attention + memory.planned.feedForward);
   assert.ok(memory.draftModel);
-  await assert.rejects(Model.load(model, { placement, threads: 1 }), failure("InvalidArgument", { field: "draft_model" }));
+  await assert.rejects(Model.load(model, { placement, threads: 1 }), failure("InvalidArgument", { field: "draftModel" }));
   const own = `${FIXTURES}/qwen3_5`;
   const planned = await plan(own, null, { contextTokens: 128, mtp: true });
   assert.ok(planned.drafter.mtp);
@@ -152,14 +152,21 @@ test("what a cluster cannot say is named", async () => {
   const memory = { ramTotal: GiB, ramAvailable: GiB };
   const node = { id: "a", backends: ["skulk-cpu"], memory };
   for (const [wrong, place] of [
-    [{ bytesPerSecond: NaN }, "bytesPerSecond"],
-    [{ layerSeconds: Infinity }, "layerSeconds"],
+    [{ bytesPerSecond: "fast" }, "bytesPerSecond"],
+    [{ layerSeconds: {} }, "layerSeconds"],
     [{ memory: { ...memory, ramTotal: -1 } }, "memory.ramTotal"],
     [{ memory: { ...memory, ramAvailable: 1.5 } }, "memory.ramAvailable"],
     [{ role: "boss" }, "role"],
   ]) {
     const named = { field: "cluster", at: `nodes[0].${place}` };
     await assert.rejects(plan(STORIES, { nodes: [{ ...node, ...wrong }] }), failure("InvalidArgument", named));
+  }
+  for (const [wrong, field] of [
+    [{ bytesPerSecond: NaN }, "cluster.nodes.0.bytesPerSecond"],
+    [{ layerSeconds: Infinity }, "cluster.nodes.0.layerSeconds"],
+    [{ id: NaN }, "cluster.nodes.0.id"],
+  ]) {
+    await assert.rejects(plan(STORIES, { nodes: [{ ...node, ...wrong }] }), failure("InvalidArgument", { field }));
   }
 });
 
@@ -173,8 +180,8 @@ test("engines by hand are engines that there are", async () => {
   assert.equal(placement.contextTokens, 512);
   placement.check(await ModelCard.fromCheckpoint(STORIES));
   const sizes = { attention: 1, nExperts: 8, expert: 1 };
-  assert.throws(() => Inventory.ofExperts(5000, { ...sizes, nUsed: 2 }), failure("InvalidArgument", { field: "n_layers" }));
-  assert.throws(() => Inventory.ofExperts(2, { ...sizes, nUsed: 9 }), failure("InvalidArgument", { field: "n_used" }));
+  assert.throws(() => Inventory.ofExperts(5000, { ...sizes, nUsed: 2 }), failure("InvalidArgument", { field: "nLayers" }));
+  assert.throws(() => Inventory.ofExperts(2, { ...sizes, nUsed: 9 }), failure("InvalidArgument", { field: "nUsed" }));
 });
 
 test("what fits in no memory stays on disk", async () => {
@@ -271,8 +278,8 @@ test("clusters and inventories", async () => {
   assert.deepEqual({ ...told.accelerators[0], ...gpu }, told.accelerators[0]);
   assert.equal(told.accelerators[0].roundTripSeconds, 3e-5);
   for (const [field, node] of [
-    ["layer_seconds", { id: "a", layerSeconds: -1 }],
-    ["round_trip_seconds", { id: "a", accelerators: [{ vendor: "amd", roundTripSeconds: 1e9 }] }],
+    ["layerSeconds", { id: "a", layerSeconds: -1 }],
+    ["roundTripSeconds", { id: "a", accelerators: [{ vendor: "amd", roundTripSeconds: 1e9 }] }],
   ]) {
     await assert.rejects(plan(card, { nodes: [node] }), failure("InvalidArgument", { field }));
   }

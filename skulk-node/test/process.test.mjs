@@ -92,6 +92,41 @@ test("generations that nobody holds are collected and cancelled", async () => {
   assert.equal(out, "1");
 });
 
+test("signals let go of what nobody holds, and end what somebody does", async () => {
+  const out = await ends(`
+    import { getEventListeners } from "node:events";
+    const model = await Model.load(SLOW, { threads: 1, chatTemplate: "{{ messages[0].content }}" });
+    const left = new AbortController();
+    const begin = ({ signal }) => {
+      model.generate(LONG, { signal });
+      model.chat(LONG, { signal });
+      model.chatWithTools(LONG, [], { signal });
+    };
+    begin(left);
+    const before = getEventListeners(left.signal, "abort").length;
+    for (let i = 0; i < 500 && getEventListeners(left.signal, "abort").length > 0; i++) {
+      gc();
+      await sleep(10);
+    }
+    console.log(before, getEventListeners(left.signal, "abort").length);
+
+    const controller = new AbortController();
+    const { signal } = controller;
+    const chat = model.chatWithTools(LONG, [], { signal });
+    const texts = model.generateBatch([LONG], { signal }).catch((error) => error.kind);
+    const held = model.generate(LONG, { signal });
+    for (let i = 0; i < 5; i++) {
+      gc();
+      await sleep(10);
+    }
+    controller.abort();
+    console.log(await texts, await held.text().catch((error) => error.kind));
+    await chat.run();
+    console.log(chat.finish.reason);
+  `, { flags: ["--expose-gc"] });
+  assert.equal(out, "1 0\nCancelled Cancelled\ncancelled");
+});
+
 test("a generation that somebody waits for is not collected", async () => {
   const out = await ends(`
     const model = await Model.load(STORIES);

@@ -8,6 +8,7 @@ import {
   Cluster,
   EmbeddingModel,
   type Event,
+  type GenerateOptions,
   type Generation,
   Model,
   ModelCard,
@@ -48,7 +49,18 @@ export async function generate(signal: AbortSignal): Promise<string> {
     const reason: "eos" | "stop" | "length" | undefined = one.finish?.reason;
     console.log(reason, one.token?.topLogprobs[0]?.logprob);
   }
+  // As options are often put together, and with lists that are only read.
+  const stop: readonly string[] = ["x"];
+  const whatever: GenerateOptions = { maxTokens: undefined, signal: undefined, seed: null, stop, draftTexts: stop };
+  model.generate("x", null);
+  await Model.load("x", { ffnAt: stop, onProgress: undefined, placement: undefined });
+  await plan("x", null, { requiredNodes: stop, rings: [stop], fixed: { layers: stop } });
+  const ranges: readonly (readonly [number, number])[] = [[0, 2]];
+  await (await VindexReader.open("x", null)).slice("y", { layers: ranges, signal: undefined });
+  model.chatWithTools("x", [], { maxRounds: undefined, variables: undefined });
+  model.tokenizer.encode("x", { addSpecial: undefined });
   using session = model.session();
+  session.generate("x", { ...whatever, append: undefined });
   const running: Generation = session.generate([1, 2, 3], { append: false, stop: ["x"] });
   const output: Output = await running.output();
   session.truncate(session.tokens.length - 1);

@@ -145,7 +145,7 @@ test("options of serving that cannot be are named", async () => {
     ["identity", { listen: "https://127.0.0.1:0" }],
     ["identity", { identity: "none", listen: "https://127.0.0.1:0" }],
     ["clients", { clients: "none" }],
-    ["max_rows", { maxRows: 0 }],
+    ["maxRows", { maxRows: 0 }],
     ["maxConnection", { maxConnection: 1 }],
     ["signal", { signal: 3 }],
   ]) {
@@ -162,10 +162,10 @@ test("options of peers that cannot be are named", async () => {
     ["ffnAt", { ffnAt: ["here"] }],
     ["ffnAt", { ffnAt: "http://127.0.0.1:1" }],
     ["addresses", { addresses: { shed: 3 } }],
-    ["peer_roots", { peerRoots: "none" }],
-    ["peer_identity", { peerIdentity: "none" }],
+    ["peerRoots", { peerRoots: "none" }],
+    ["peerIdentity", { peerIdentity: "none" }],
     ["peerWire", { peerWire: "f64" }],
-    ["peer_timeout", { peerTimeout: 0 }],
+    ["peerTimeout", { peerTimeout: 0 }],
   ]) {
     await assert.rejects(load(STORIES, options), failure("InvalidArgument", { field }));
   }

@@ -63,11 +63,11 @@ test("what cannot be is refused", () => {
   for (const [options, field] of [
     [{ regex: "(" }, "regex"],
     [{ grammar: "start: nothing" }, "grammar"],
-    [{ jsonSchema: { type: "tree" } }, "json_schema"],
+    [{ jsonSchema: { type: "tree" } }, "jsonSchema"],
     [{ jsonSchema: { maximum: Infinity } }, "jsonSchema.maximum"],
-    [{ responseFormat: { type: "xml" } }, "response_format.type"],
-    [{ regex: "a", grammar: 'start: "a"' }, "response_format"],
-    [{ regex: "a", ignoreEos: true }, "ignore_eos"],
+    [{ responseFormat: { type: "xml" } }, "responseFormat.type"],
+    [{ regex: "a", grammar: 'start: "a"' }, "responseFormat"],
+    [{ regex: "a", ignoreEos: true }, "ignoreEos"],
   ]) {
     assert.throws(() => model.generate("Once", options), failure("InvalidArgument", { field }));
     if (!options.ignoreEos) assert.throws(() => model.chat("Once", options), failure("InvalidArgument", { field }));

@@ -150,13 +150,17 @@ test("a vindex folder generates", async () => {
 
 test("a closed reader says so", async () => {
   const other = await VindexReader.open(folder);
-  const { tokenizer } = other;
-  const asked = other.walk(PROMPT);
+  const { tokenizer, tensors } = other;
+  const [asked, tensor] = [other.walk(PROMPT), other.tensor(tensors[0].name)];
   other.close();
   assert.ok((await asked).length > 0);
+  assert.deepEqual(await tensor, tensors[0]);
   const closed = failure("InvalidArgument", { message: /found a closed one/ });
   await assert.rejects(other.walk(PROMPT), closed);
-  assert.throws(() => other.tokenizer, closed);
+  await assert.rejects(other.verify(), closed);
+  for (const use of [() => other.index, () => other.tensors, () => other.has("x"), () => other.path, () => other.tokenizer]) {
+    assert.throws(use, closed);
+  }
   assert.throws(() => tokenizer.encode(PROMPT), closed);
   await other[Symbol.asyncDispose]();
   await assert.rejects(VindexReader.open("no/such"), failure("FileNotFound"));

@@ -1,4 +1,4 @@
-//! How does a Swift task wait for long work? The work runs on a thread of its own, which wakes the task, and a token
+//! How does a Swift task wait for long work? The work runs on another thread, which wakes the task, and a token
 //! ends it.
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 use skulk::{CancelToken, Error, ErrorKind};
 use skulk_contract::functions::Work;
+use skulk_contract::threads;
 
 use crate::error::Answer;
 
@@ -53,16 +54,15 @@ pub(crate) fn work(cancel: &RawCancel, progress: Option<Arc<dyn RawProgress>>) -
     work
 }
 
-/// Runs `work` on a thread of its own.
+/// Runs `work` on another thread.
 pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> skulk::Result<T> + Send + 'static,
 ) -> Answer<T> {
     let (sender, result) = oneshot::channel();
-    let start = std::thread::Builder::new().name("skulk-work".into()).spawn(move || {
+    threads::start(move || {
         // Where nobody waits any more, nobody wants the result.
         let _ = sender.send(work());
-    });
-    start.map_err(|e| Error::new(ErrorKind::OutOfMemory, "cannot start a thread").with_source(e))?;
+    })?;
     let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked"));
     Ok(result.await.unwrap_or_else(lost)?)
 }

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use serde::Serialize;
 use skulk::chat::Message;
 use skulk::{
-    ChatCall, ChatEvent, ChatFinish, ChatOptions, Error, ErrorKind, Model, OnToolFailure, ToolResult,
-    ToolRounds,
+    CancelToken, ChatCall, ChatEvent, ChatFinish, ChatOptions, Error, ErrorKind, Model, OnToolFailure,
+    ToolResult, ToolRounds,
 };
 
 use super::options::Rounds;
@@ -25,7 +25,7 @@ pub enum ToolStep {
         /// What is to be called.
         call: ChatCall,
     },
-    /// The result of a call that was answered here, as there is no such function.
+    /// The result of a call that was answered here, as there is no such function, or as the conversation was cancelled.
     Result {
         /// What the model is told.
         result: ToolResult,
@@ -37,6 +37,9 @@ pub struct ToolSteps {
     rounds: ToolRounds,
     names: Vec<String>,
     on_failure: OnToolFailure,
+    cancel: CancelToken,
+    /// The host has the call that waits.
+    calling: bool,
     ended: bool,
 }
 
@@ -48,8 +51,9 @@ impl ToolSteps {
         own: Rounds,
     ) -> skulk::Result<Self> {
         let names = options.render.tools.iter().map(|tool| tool.name().to_owned()).collect();
+        let cancel = options.generate.cancel.clone();
         let rounds = model.tool_rounds(messages, options, own.max)?;
-        Ok(Self { rounds, names, on_failure: own.on_failure, ended: false })
+        Ok(Self { rounds, names, on_failure: own.on_failure, cancel, calling: false, ended: false })
     }
 
     /// The next step; `Ready(None)` after the last. Wakes as [`ToolRounds::poll_event`] does.
@@ -61,10 +65,16 @@ impl ToolSteps {
             Some(event) => event.map(|event| ToolStep::Event { event }),
             None => match self.rounds.wanted().first().cloned() {
                 None => return Poll::Ready(None),
-                Some(call) if self.names.contains(&call.name) => Ok(ToolStep::Call { call }),
+                // Nobody calls anything any more; the round that follows ends at once.
+                Some(call) if self.cancel.is_cancelled() && !self.calling => {
+                    self.answered(ToolResult::failed(&call, &"the work was cancelled"))
+                }
+                Some(call) if self.names.contains(&call.name) => {
+                    self.calling = true;
+                    Ok(ToolStep::Call { call })
+                }
                 Some(call) => {
-                    let result = ToolResult::unknown(&call, self.names.iter().map(String::as_str));
-                    self.tell(result).map(|result| ToolStep::Result { result })
+                    self.answered(ToolResult::unknown(&call, self.names.iter().map(String::as_str)))
                 }
             },
         };
@@ -82,6 +92,7 @@ impl ToolSteps {
             let message = format!("expected the id of a call that waits, found `{id}`");
             return Err(Error::new(ErrorKind::InvalidArgument, message).with("field", "id"));
         };
+        self.calling = false;
         let result = match outcome {
             Ok(content) => ToolResult::new(&call, content),
             Err(error) if self.on_failure == OnToolFailure::Tell => ToolResult::failed(&call, &error),
@@ -94,6 +105,11 @@ impl ToolSteps {
             }
         };
         self.tell(result).inspect_err(|_| self.ended = true)
+    }
+
+    /// A result that is told here.
+    fn answered(&mut self, result: ToolResult) -> skulk::Result<ToolStep> {
+        self.tell(result).map(|result| ToolStep::Result { result })
     }
 
     fn tell(&mut self, result: ToolResult) -> skulk::Result<ToolResult> {
