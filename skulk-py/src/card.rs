@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use skulk::ModelCard;
 use skulk::card;
 
+use crate::convert::text;
 use crate::error::{exception, raise};
 use crate::json;
 
@@ -39,9 +41,12 @@ pub(crate) fn card_save(py: Python<'_>, card: &Bound<'_, PyAny>, path: PathBuf) 
 /// id counts.
 #[pyfunction]
 #[pyo3(signature = (model_id, card=None))]
-pub(crate) fn is_gemma4_family(model_id: &str, card: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-    let card = card.map(json::card).transpose()?;
-    Ok(card::is_gemma4_family(model_id, card.as_ref()))
+pub(crate) fn is_gemma4_family(
+    model_id: &Bound<'_, PyString>,
+    card: Option<&Bound<'_, PyAny>>,
+) -> PyResult<bool> {
+    let (model_id, card) = (text("model_id", model_id)?, card.map(json::card).transpose()?);
+    Ok(card::is_gemma4_family(&model_id, card.as_ref()))
 }
 
 /// What is behind a `skulk.CardLibrary`.
@@ -71,14 +76,20 @@ impl Library {
     }
 
     /// The card of a model.
-    fn get<'py>(&self, py: Python<'py>, model_id: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let card = py.detach(|| self.lock().get(model_id).cloned());
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        model_id: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let model_id = text("model_id", model_id)?;
+        let card = py.detach(|| self.lock().get(&model_id).cloned());
         card.map(|card| json::card_data(py, &card)).transpose()
     }
 
     /// The file of a model's card.
-    fn file(&self, py: Python<'_>, model_id: &str) -> Option<PathBuf> {
-        py.detach(|| self.lock().file(model_id).map(Into::into))
+    fn file(&self, py: Python<'_>, model_id: &Bound<'_, PyString>) -> PyResult<Option<PathBuf>> {
+        let model_id = text("model_id", model_id)?;
+        Ok(py.detach(|| self.lock().file(&model_id).map(Into::into)))
     }
 
     /// The user's folders.
@@ -116,7 +127,8 @@ impl Library {
     }
 
     /// Deletes the file of a user's card.
-    fn remove(&self, py: Python<'_>, model_id: &str) -> PyResult<bool> {
-        py.detach(|| self.lock().remove(model_id)).map_err(raise)
+    fn remove(&self, py: Python<'_>, model_id: &Bound<'_, PyString>) -> PyResult<bool> {
+        let model_id = text("model_id", model_id)?;
+        py.detach(|| self.lock().remove(&model_id)).map_err(raise)
     }
 }

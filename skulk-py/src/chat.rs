@@ -13,6 +13,7 @@ use skulk_contract::options::Spelling;
 use crate::convert::chat_event;
 use crate::error::raise;
 use crate::given;
+use crate::here::Here;
 use crate::json::{CONTRACT, plain, write};
 use crate::running::{Running, follow};
 use crate::waking::calling;
@@ -21,7 +22,7 @@ use crate::waking::calling;
 /// Leaving its `with` block, or dropping it, cancels what is still running.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct ChatStream {
-    running: Running<skulk::ChatStream>,
+    running: Here<Running<skulk::ChatStream>>,
     prompt: ChatPrompt,
 }
 
@@ -48,7 +49,7 @@ impl ChatStream {
         options.generate.cancel = cancel.clone();
         let running = py.detach(|| session.chat(&messages, &options)).map_err(raise)?;
         let prompt = running.prompt().clone();
-        Ok(Self { running: Running::new(running, cancel), prompt })
+        Ok(Self { running: Here::new(Running::new(running, cancel)), prompt })
     }
 
     fn wait<T: Send>(
@@ -56,7 +57,7 @@ impl ChatStream {
         py: Python<'_>,
         poll: impl Fn(&mut skulk::ChatStream, &mut Context<'_>) -> Poll<T> + Sync,
     ) -> PyResult<T> {
-        self.running.wait(py, poll).inspect_err(|_| self.close(py))
+        self.running.get()?.wait(py, poll).inspect_err(|_| self.close(py))
     }
 }
 
@@ -87,7 +88,8 @@ impl ChatStream {
     /// The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another thread.
     fn _poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.running.poll(&reader, skulk::ChatStream::poll_event)) {
+        let running = self.running.get()?;
+        match py.detach(|| running.poll(&reader, skulk::ChatStream::poll_event)) {
             Poll::Pending => Ok(None),
             Poll::Ready(None) => Err(PyStopAsyncIteration::new_err(())),
             Poll::Ready(Some(event)) => chat_event(py, &event.map_err(raise)?).map(Some),
@@ -97,7 +99,8 @@ impl ChatStream {
     /// The same of the whole answer.
     fn _poll_answer<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.running.poll(&reader, skulk::ChatStream::poll_answer)) {
+        let running = self.running.get()?;
+        match py.detach(|| running.poll(&reader, skulk::ChatStream::poll_answer)) {
             Poll::Pending => Ok(None),
             Poll::Ready(answer) => CONTRACT.one(py, "ChatAnswer", &answer.map_err(raise)?).map(Some),
         }
@@ -110,7 +113,8 @@ impl ChatStream {
             while ready!(running.poll_event(cx)).is_some() {}
             Poll::Ready(())
         };
-        Ok(py.detach(|| self.running.poll(&reader, skip)).is_ready())
+        let running = self.running.get()?;
+        Ok(py.detach(|| running.poll(&reader, skip)).is_ready())
     }
 
     /// Runs to the end and returns the whole answer, with what was read before.
@@ -122,7 +126,8 @@ impl ChatStream {
     /// The answer as far as it was read, as a message of OpenAI's shape.
     #[getter]
     fn message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let message = py.detach(|| self.running.get().message()).map_err(raise)?;
+        let running = self.running.get()?;
+        let message = py.detach(|| running.get().message()).map_err(raise)?;
         plain(py, &write(&message)?)
     }
 
@@ -134,15 +139,18 @@ impl ChatStream {
 
     /// Asks the answer to end; what there is of it still comes, and an end that says so. Any thread may cancel.
     fn cancel(&self) {
-        self.running.cancel.cancel();
+        if let Some(running) = self.running.here() {
+            running.cancel.cancel();
+        }
     }
 
     /// Cancels what is still running and waits until it has ended; the session is free then. Events that were not read
     /// are lost.
     fn close(&self, py: Python<'_>) {
+        let Some(running) = self.running.here() else { return };
         // First, so that whoever holds the lock soon gives it back.
-        self.running.cancel.cancel();
-        py.detach(|| self.running.get().close());
+        running.cancel.cancel();
+        py.detach(|| running.get().close());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

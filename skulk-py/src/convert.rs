@@ -1,29 +1,96 @@
 //! How do arguments and tokens cross? Numbers and names into the library's types, events into dataclasses.
 
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView, PyString};
 use skulk::{ChatEvent, Divergence, Error, ErrorKind, Event, TokenId, TokenLogprob};
 
-use crate::error::raise;
+use crate::error::{argument, raise};
 use crate::json::CONTRACT;
 
+/// The text of an argument. Python's may have halves of pairs in it that are one letter together.
+pub(crate) fn text(field: &str, given: &Bound<'_, PyString>) -> PyResult<String> {
+    given.to_str().map(str::to_owned).map_err(|_| {
+        let message = "expected a text that is Unicode, found a lone surrogate in it";
+        argument(field, message, Some("text.encode(errors='replace').decode() has question marks instead"))
+    })
+}
+
 /// An argument that the library takes as an unsigned number; Python's may be negative or huge.
-pub(crate) fn unsigned<T: TryFrom<i128>>(field: &'static str, value: i128) -> PyResult<T> {
-    T::try_from(value).map_err(|_| {
+pub(crate) fn unsigned<T: TryFrom<i128>>(field: &str, given: &Bound<'_, PyAny>) -> PyResult<T> {
+    let number = match given.extract::<i128>() {
+        _ if given.is_instance_of::<PyBool>() => Err(kind(given)?),
+        Ok(number) => T::try_from(number).map_err(|_| number.to_string()),
+        Err(e) if e.is_instance_of::<PyOverflowError>(given.py()) => Err("one of over 127 bits".to_owned()),
+        Err(e) if e.is_instance_of::<PyTypeError>(given.py()) => Err(kind(given)?),
+        Err(e) => return Err(e),
+    };
+    number.map_err(|found| {
         let bits = 8 * size_of::<T>();
-        let message = format!("expected an unsigned {bits}-bit number, found {value}");
-        raise(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
+        argument(field, format!("expected an unsigned {bits}-bit number, found {found}"), None)
     })
 }
 
 /// The same of an argument that may be left out.
-pub(crate) fn optional<T: TryFrom<i128>>(field: &'static str, value: Option<i128>) -> PyResult<Option<T>> {
-    value.map(|value| unsigned(field, value)).transpose()
+pub(crate) fn optional<T: TryFrom<i128>>(
+    field: &str,
+    given: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<T>> {
+    given.map(|given| unsigned(field, given)).transpose()
 }
 
-/// Token ids of an argument.
-pub(crate) fn token_ids(field: &'static str, ids: Vec<i128>) -> PyResult<Vec<TokenId>> {
-    ids.into_iter().map(|id| unsigned(field, id).map(TokenId)).collect()
+/// Token ids of an argument, which is something else than `expected` if it has none.
+pub(crate) fn token_ids(
+    field: &str,
+    expected: &'static str,
+    given: &Bound<'_, PyAny>,
+) -> PyResult<Vec<TokenId>> {
+    if is_sequence(given)?
+        && let Some(ids) = each(given, |id| unsigned(field, &id).map(TokenId))?
+    {
+        return Ok(ids);
+    }
+    let message = format!("expected {expected}, found {}", kind(given)?);
+    Err(argument(field, message, Some("a tokenizer makes token ids of a text")))
+}
+
+/// What something is, in words.
+pub(crate) fn kind(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(format!("an instance of {}", given.get_type().name()?))
+}
+
+/// Whether its items are bytes, which no argument is a list of.
+fn is_bytes(given: &Bound<'_, PyAny>) -> bool {
+    given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyByteArray>()
+        || given.is_instance_of::<PyMemoryView>()
+}
+
+/// Whether it has values by keys. Importing fails while Python exits, where `PyMapping` would panic.
+pub(crate) fn is_mapping(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(given.is_instance_of::<PyDict>()
+        || given.is_instance(&given.py().import("collections.abc")?.getattr("Mapping")?)?)
+}
+
+/// Whether it has so many items, in an order.
+pub(crate) fn is_sequence(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(given.hasattr("__len__")? && given.hasattr("__getitem__")? && !is_mapping(given)?)
+}
+
+/// What `read` makes of each item; `None` of what has none, and of bytes. Some never end: Ctrl-C does.
+pub(crate) fn each<'py, T>(
+    given: &Bound<'py, PyAny>,
+    mut read: impl FnMut(Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<Vec<T>>> {
+    let py = given.py();
+    if is_bytes(given) {
+        return Ok(None);
+    }
+    let items = match given.try_iter() {
+        Err(e) if e.is_instance_of::<PyTypeError>(py) => return Ok(None),
+        items => items?,
+    };
+    items.map(|item| py.check_signals().and(read(item?))).collect::<PyResult<_>>().map(Some)
 }
 
 /// Token ids as Python's numbers.
@@ -63,13 +130,4 @@ pub(crate) fn chat_event<'py>(py: Python<'py>, event: &ChatEvent) -> PyResult<Bo
 /// Divergences may be infinite, which JSON cannot say.
 pub(crate) fn divergence<'py>(py: Python<'py>, found: &Divergence) -> PyResult<Bound<'py, PyAny>> {
     CONTRACT.of(py, "Divergence", (found.tokens, found.mean_kl, found.max_kl, found.top1_agreement))
-}
-
-/// Little-endian f32.
-pub(crate) fn floats<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
-    let mut bytes = vec![0; size_of_val(values)];
-    for (bytes, value) in bytes.chunks_exact_mut(size_of::<f32>()).zip(values) {
-        bytes.copy_from_slice(&value.to_le_bytes());
-    }
-    PyBytes::new(py, &bytes)
 }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use skulk_contract::options::{EmbedOptions, EmbeddingOptions};
 
 use crate::cancel::CancelToken;
-use crate::convert;
-use crate::error::raise;
+use crate::convert::{each, kind, text};
+use crate::error::{argument, raise};
+use crate::floats::Floats;
 use crate::given;
 use crate::handle::Handle;
 use crate::tokenizer::{Owner, Tokenizer};
@@ -53,11 +53,11 @@ impl EmbeddingModel {
         let (model, is_one, texts) = (self.0.get()?, texts.is_instance_of::<PyString>(), texts_of(texts)?);
         let embed = |cancel, _silent: Sender<()>| {
             options.cancel = cancel;
-            model.embed_with(&texts, &options)
+            Ok(model.embed_with(&texts, &options)?.concat())
         };
-        let vectors = run(py, cancel, embed, |()| Ok(()))?;
-        let array = arrays.call_method1("floats", (convert::floats(py, &vectors.concat()),))?;
-        if is_one { Ok(array) } else { array.call_method1("reshape", (vectors.len(), model.dimensions())) }
+        let vectors = Floats::from(run(py, cancel, embed, |()| Ok(()))?);
+        let array = arrays.call_method1("floats", (vectors,))?;
+        if is_one { Ok(array) } else { array.call_method1("reshape", (texts.len(), model.dimensions())) }
     }
 
     /// Elements of a vector.
@@ -111,19 +111,15 @@ impl EmbeddingModel {
     }
 }
 
-/// A text, or each of some. Some never end: Ctrl-C does.
+/// A text, or each of some.
 fn texts_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    let text = |one: &Bound<'_, PyAny>| match one.cast::<PyString>() {
-        Ok(text) => Ok(text.to_str()?.to_owned()),
+    let one = |one: Bound<'_, PyAny>| match one.cast::<PyString>() {
+        Ok(one) => text("texts", one),
         Err(_) => {
-            let kind = one.get_type().name()?;
-            Err(PyTypeError::new_err(format!("expected a text or several, found an instance of {kind}")))
+            let message = format!("expected a text or several, found {}", kind(&one)?);
+            Err(argument("texts", message, None))
         }
     };
-    match given.try_iter() {
-        Ok(items) if !given.is_instance_of::<PyString>() => {
-            items.map(|item| given.py().check_signals().and(text(&item?))).collect()
-        }
-        _ => Ok(vec![text(given)?]),
-    }
+    let several = if given.is_instance_of::<PyString>() { None } else { each(given, one)? };
+    several.map_or_else(|| Ok(vec![one(given.clone())?]), Ok)
 }

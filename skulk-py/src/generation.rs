@@ -8,6 +8,7 @@ use skulk::CancelToken;
 
 use crate::convert::{self, numbers};
 use crate::error::raise;
+use crate::here::Here;
 use crate::json::CONTRACT;
 use crate::running::{Running, follow};
 use crate::waking::calling;
@@ -16,7 +17,7 @@ use crate::waking::calling;
 /// Leaving its `with` block, or dropping it, cancels what is still running.
 #[pyclass(frozen, module = "skulk")]
 pub(crate) struct Generation {
-    running: Running<skulk::Generation>,
+    running: Here<Running<skulk::Generation>>,
     /// The prompt's tokens, special ones included.
     #[pyo3(get)]
     prompt_ids: Vec<u32>,
@@ -26,7 +27,7 @@ impl Generation {
     /// `cancel` must stop `running`.
     pub(crate) fn new(running: skulk::Generation, cancel: CancelToken) -> Self {
         let prompt_ids = numbers(running.prompt_ids());
-        Self { running: Running::new(running, cancel), prompt_ids }
+        Self { running: Here::new(Running::new(running, cancel)), prompt_ids }
     }
 
     /// Waits for what `poll` is for.
@@ -35,7 +36,7 @@ impl Generation {
         py: Python<'_>,
         poll: impl Fn(&mut skulk::Generation, &mut Context<'_>) -> Poll<T> + Sync,
     ) -> PyResult<T> {
-        self.running.wait(py, poll).inspect_err(|_| self.close(py))
+        self.running.get()?.wait(py, poll).inspect_err(|_| self.close(py))
     }
 }
 
@@ -66,7 +67,8 @@ impl Generation {
     /// The next event for an event loop; when there is none yet, `None`, and `wake` is called later on another thread.
     fn _poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.running.poll(&reader, skulk::Generation::poll_event)) {
+        let running = self.running.get()?;
+        match py.detach(|| running.poll(&reader, skulk::Generation::poll_event)) {
             Poll::Pending => Ok(None),
             Poll::Ready(None) => Err(PyStopAsyncIteration::new_err(())),
             Poll::Ready(Some(event)) => convert::event(py, &event.map_err(raise)?).map(Some),
@@ -76,7 +78,8 @@ impl Generation {
     /// The same of all that was not read yet, once it is there.
     fn _poll_output<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = calling(wake)?;
-        match py.detach(|| self.running.poll(&reader, skulk::Generation::poll_output)) {
+        let running = self.running.get()?;
+        match py.detach(|| running.poll(&reader, skulk::Generation::poll_output)) {
             Poll::Pending => Ok(None),
             Poll::Ready(output) => CONTRACT.one(py, "Output", &output.map_err(raise)?).map(Some),
         }
@@ -89,7 +92,8 @@ impl Generation {
             while ready!(running.poll_event(cx)).is_some() {}
             Poll::Ready(())
         };
-        Ok(py.detach(|| self.running.poll(&reader, skip)).is_ready())
+        let running = self.running.get()?;
+        Ok(py.detach(|| running.poll(&reader, skip)).is_ready())
     }
 
     /// Runs to the end and returns the text that was not read yet.
@@ -105,14 +109,17 @@ impl Generation {
     /// Asks the generation to end: iterating raises `skulk.CancelledError` within one layer's work,
     /// after the events that are already there. Any thread may cancel.
     fn cancel(&self) {
-        self.running.cancel.cancel();
+        if let Some(running) = self.running.here() {
+            running.cancel.cancel();
+        }
     }
 
     /// Cancels what is still running and waits until it has ended; the session is free then.
     fn close(&self, py: Python<'_>) {
+        let Some(running) = self.running.here() else { return };
         // First, so that whoever holds the lock soon gives it back.
-        self.running.cancel.cancel();
-        py.detach(|| self.running.get().close());
+        running.cancel.cancel();
+        py.detach(|| running.get().close());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

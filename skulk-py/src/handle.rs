@@ -1,23 +1,25 @@
 //! Is a handle still open? What it holds until it is closed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use skulk::{Error, ErrorKind};
 
 use crate::error::raise;
+use crate::here::Here;
 
 /// What an object of Python's stands for, until it is closed.
-pub(crate) struct Handle<T>(Mutex<Option<T>>);
+pub(crate) struct Handle<T>(Here<Mutex<Option<T>>>);
 
 impl<T: Clone + Send> Handle<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Mutex::new(Some(value)))
+        Self(Here::new(Mutex::new(Some(value))))
     }
 
-    /// What it holds; an error once it was closed.
+    /// What it holds; an error once it was closed, and in another process.
     pub(crate) fn get(&self) -> PyResult<T> {
-        self.lock().clone().ok_or_else(|| {
+        let held = self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        held.ok_or_else(|| {
             let error = Error::new(ErrorKind::InvalidArgument, "expected something open, found it closed");
             raise(error.with_hint("use it inside its `with` block, or before `close()`"))
         })
@@ -25,11 +27,8 @@ impl<T: Clone + Send> Handle<T> {
 
     /// Lets go of what it holds. What was made of it, as sessions of a model, goes on.
     pub(crate) fn close(&self, py: Python<'_>) {
-        let held = self.lock().take();
+        let Some(held) = self.0.here() else { return };
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(held));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,6 @@
 //! `skulk.vindex`.
 
 use pyo3::call::PyCallArgs;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,20 +9,16 @@ use skulk::{Error, ErrorKind, ModelCard};
 use skulk_contract::functions::sound;
 use skulk_contract::options::Spelling;
 
-use crate::error::raise;
+use crate::convert::kind;
+use crate::error::{argument, raise, raise_as_is};
 use crate::given;
 
-fn fields<'py>(value: &Bound<'py, PyAny>, class: &str) -> PyResult<Bound<'py, PyAny>> {
+fn fields<'py>(field: &str, value: &Bound<'py, PyAny>, class: &str) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_instance(&value.py().import("skulk")?.getattr(class)?)? {
-        let found = value.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("expected a skulk.{class}, found {found}")));
+        let message = format!("expected a skulk.{class}, found {}", kind(value)?);
+        return Err(argument(field, message, None));
     }
     value.call_method0("to_dict")
-}
-
-/// Python's own dictionaries, lists and numbers as JSON.
-pub(crate) fn dumps(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
 /// The value that an argument stands for, which must be an instance of `skulk.<class>`.
@@ -32,14 +27,14 @@ pub(crate) fn read<T: DeserializeOwned>(
     argument: &Bound<'_, PyAny>,
     class: &str,
 ) -> PyResult<T> {
-    sound(field, given::value(&fields(argument, class)?)?, Spelling::Snake).map_err(raise)
+    sound(field, given::value(field, &fields(field, argument, class)?)?, Spelling::Snake).map_err(raise_as_is)
 }
 
 /// A `skulk.ModelCard`, checked as if it came from a file.
 pub(crate) fn card(value: &Bound<'_, PyAny>) -> PyResult<ModelCard> {
-    let fields = fields(value, "ModelCard")?;
+    let fields = fields("card", value, "ModelCard")?;
     let fields = value.py().import("skulk._methods")?.call_method1("snake", (fields,))?;
-    ModelCard::from_json(&dumps(&fields)?).map_err(raise)
+    ModelCard::from_json(&given::value("card", &fields)?.to_string()).map_err(raise)
 }
 
 /// A module of dataclasses.

@@ -9,9 +9,11 @@ mod convert;
 mod embed;
 mod error;
 mod extract;
+mod floats;
 mod generation;
 mod given;
 mod handle;
+mod here;
 mod json;
 mod model;
 mod plan;
@@ -40,8 +42,9 @@ mod _skulk {
         card::{Library, card_from_checkpoint, card_open, card_save, is_gemma4_family},
         chat::ChatStream,
         embed::EmbeddingModel,
-        error::error_kinds,
+        error::{error_kinds, invalid},
         extract::extract,
+        floats::Floats,
         generation::Generation,
         model::{Model, devices},
         plan::{

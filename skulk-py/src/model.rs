@@ -15,12 +15,12 @@ use crate::cancel::CancelToken;
 use crate::chat::{ChatStream, conversation};
 use crate::convert;
 use crate::error::{exception, raise};
+use crate::floats::Floats;
 use crate::given;
 use crate::handle::Handle;
 use crate::json::CONTRACT;
 use crate::plan::Placement;
 use crate::progress;
-use crate::running::Running;
 use crate::session::{Session, prompt_of, prompts_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::tools::ToolSteps;
@@ -174,7 +174,7 @@ impl Model {
         arrays.call_method0("numpy")?;
         let (model, text) = (self.0.get()?, prompt_of(text)?);
         let compute = |cancel, _silent: Sender<()>| model.logits(text, &cancel);
-        let logits = convert::floats(py, &run(py, cancel, compute, |()| Ok(()))?);
+        let logits = Floats::from(run(py, cancel, compute, |()| Ok(()))?);
         arrays.call_method1("floats", (logits,))?.call_method1("reshape", (-1, model.arch().vocab_size))
     }
 
@@ -261,7 +261,7 @@ impl Model {
         let conversation = conversation(messages, Some(&options))?;
         let (model, cancel) = (self.0.get()?, CancelToken::child(cancel));
         let steps = py.detach(|| conversation.tools(&model, cancel.clone())).map_err(raise)?;
-        chat.call_method1("ToolChat", (ToolSteps(Running::new(steps, cancel)), functions))
+        chat.call_method1("ToolChat", (ToolSteps::new(steps, cancel), functions))
     }
 
     /// The prompt that messages become, with its tokens. Arguments as in `chat`.
@@ -334,7 +334,7 @@ impl Model {
 pub(crate) fn placement_of(placement: &Bound<'_, PyAny>) -> PyResult<skulk::Placement> {
     match placement.cast::<Placement>() {
         Ok(placement) => Ok(placement.get().0.clone()),
-        Err(_) => Placement::by_counts(placement.extract()?).map(|placement| placement.0),
+        Err(_) => Placement::by_counts(placement).map(|placement| placement.0),
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use skulk::plan::{Cluster, Inventory, Node};
+use pyo3::types::{PyDict, PyString};
+use skulk::plan::{Cluster, Inventory, Node, memory};
 use skulk::remote;
 use skulk_contract::by_hand::{self, PlacementOptions};
 use skulk_contract::options::{LinkOptions, PlanOptions};
@@ -15,32 +15,51 @@ use skulk_contract::price::PriceOptions;
 use skulk_contract::{ExpertShard, PlacedStage, Price};
 
 use crate::cancel::CancelToken;
-use crate::convert::unsigned;
-use crate::error::raise;
+use crate::convert::{each, kind, optional, text, unsigned};
+use crate::error::{argument, raise, raise_as_is};
 use crate::given;
 use crate::json::{self, CONTRACT};
 use crate::model::placement_of;
-use crate::wait::run;
+use crate::wait::attempt;
 
 /// Which node runs which layers and experts. Made by `skulk.plan`, read by `Placement.from_json`.
 #[pyclass(frozen, eq, module = "skulk")]
-#[derive(PartialEq)]
 pub(crate) struct Placement(pub(crate) skulk::Placement);
+
+/// What it says counts, and not why: that is lost where it is written and read again.
+impl PartialEq for Placement {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_json() == other.0.to_json()
+    }
+}
 
 #[pymethods]
 impl Placement {
     /// Reads what `to_json` writes, and Skulk 1.3's instances.
     #[staticmethod]
-    fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
-        py.detach(|| skulk::Placement::from_json(text)).map(Self).map_err(raise)
+    fn from_json(py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<Self> {
+        let text = self::text("text", text)?;
+        py.detach(|| skulk::Placement::from_json(&text)).map(Self).map_err(raise)
     }
 
     /// Stages of so many layers each, one behind the other, on engines by name, as in
     /// `[("wgpu", 20), ("cpu", 12)]`.
     #[staticmethod]
-    pub(crate) fn by_counts(counts: Vec<(String, i128)>) -> PyResult<Self> {
-        let counts = counts.into_iter().map(|(engine, layers)| Ok((engine, unsigned("placement", layers)?)));
-        let counts = counts.collect::<PyResult<Vec<(String, usize)>>>()?;
+    pub(crate) fn by_counts(counts: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let wrong = |found| {
+            let message = format!("expected pairs of an engine and its number of layers, found {found}");
+            argument("placement", message, None)
+        };
+        let pair = |pair: Bound<'_, PyAny>| {
+            let Ok((engine, layers)) = pair.extract::<(Bound<'_, PyString>, Bound<'_, PyAny>)>() else {
+                return Err(wrong(kind(&pair)?));
+            };
+            Ok((text("placement", &engine)?, unsigned("placement", &layers)?))
+        };
+        let counts: Vec<(String, usize)> = match each(counts, pair)? {
+            Some(counts) => counts,
+            None => return Err(wrong(kind(counts)?)),
+        };
         by_hand::by_counts(counts).map(Self).map_err(raise)
     }
 
@@ -64,8 +83,9 @@ impl Placement {
 
     /// The same placement, with the address where `node` serves what this has on it: `http://host:port`, `https://host:port`
     /// or `unix:///path`. None of them is asked before `Model.load`.
-    fn with_address(&self, node: &str, address: &str) -> Self {
-        Self(self.0.clone().with_address(node, address))
+    fn with_address(&self, node: &Bound<'_, PyString>, address: &Bound<'_, PyString>) -> PyResult<Self> {
+        let (node, address) = (text("node", node)?, text("address", address)?);
+        Ok(Self(self.0.clone().with_address(node.as_str(), address)))
     }
 
     /// Layers of the model.
@@ -175,9 +195,12 @@ impl Placement {
     }
 
     /// The tagged shard of one rank, with the card, as Skulk 1.3 gives it to a runner.
-    fn shard_metadata<'py>(&self, py: Python<'py>, rank: i128) -> PyResult<Bound<'py, PyAny>> {
-        let shard = usize::try_from(rank).ok().and_then(|rank| self.0.shard_metadata(rank));
-        let shard = shard.ok_or_else(|| {
+    fn shard_metadata<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let index = match rank.extract::<usize>() {
+            Err(e) if e.is_instance_of::<PyOverflowError>(py) => None,
+            index => Some(index?),
+        };
+        let shard = index.and_then(|rank| self.0.shard_metadata(rank)).ok_or_else(|| {
             let ranks = self.0.stages().len();
             PyIndexError::new_err(format!("expected a rank below {ranks}, found {rank}"))
         })?;
@@ -193,16 +216,16 @@ impl Placement {
 
     /// `check`, and whether each part fits into what its node has now: what the budgets say, and without
     /// budgets what the reference estimates.
-    #[pyo3(signature = (card, cluster, context_tokens=8192))]
+    #[pyo3(signature = (card, cluster, context_tokens=None), text_signature = "($self, card, cluster, context_tokens=8192)")]
     fn check_on(
         &self,
         py: Python<'_>,
         card: &Bound<'_, PyAny>,
         cluster: &Bound<'_, PyAny>,
-        context_tokens: i128,
+        context_tokens: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (card, cluster) = (json::card(card)?, cluster_of(cluster)?);
-        let tokens = unsigned("context_tokens", context_tokens)?;
+        let tokens = optional("context_tokens", context_tokens)?.unwrap_or(memory::CONTEXT_TOKENS);
         py.detach(|| self.0.check_on(&card, &cluster, tokens)).map_err(raise)
     }
 
@@ -281,14 +304,15 @@ pub(crate) fn measure_disk(py: Python<'_>, path: PathBuf) -> PyResult<f64> {
 #[pyo3(signature = (address, cancel, options))]
 pub(crate) fn measure_link<'py>(
     py: Python<'py>,
-    address: &str,
+    address: &Bound<'_, PyString>,
     cancel: Option<&Bound<'_, CancelToken>>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = given::options(Some(options), LinkOptions::read)?;
-    let address = address.parse().map_err(raise)?;
+    let address = text("address", address)?.parse().map_err(raise_as_is)?;
     let work = |cancel, _: Sender<()>| remote::measure_link(&address, &options.cancel(cancel));
-    CONTRACT.one(py, "LinkSpeed", &run(py, cancel, work, |()| Ok(()))?)
+    let measured = attempt(py, cancel, work, |()| Ok(()))?;
+    CONTRACT.one(py, "LinkSpeed", &measured.map_err(raise_as_is)?)
 }
 
 /// A report as `skulk.PlanReport`.

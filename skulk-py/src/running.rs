@@ -1,12 +1,12 @@
 //! How do threads and event loops wait for what runs?
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use pyo3::prelude::*;
 use skulk::CancelToken;
 
-use crate::waking::{Readers, park};
+use crate::waking::{Readers, block, park};
 
 /// What runs, who waits for it, and what ends it.
 pub(crate) struct Running<T> {
@@ -42,6 +42,20 @@ impl<T: Send> Running<T> {
         poll: impl Fn(&mut T, &mut Context<'_>) -> Poll<R> + Sync,
     ) -> PyResult<R> {
         park(py, &self.cancel, |reader| self.poll(reader, &poll))
+    }
+
+    /// The same whatever signals come, for what ends soon.
+    pub(crate) fn end<R: Send>(
+        &self,
+        py: Python<'_>,
+        poll: impl Fn(&mut T, &mut Context<'_>) -> Poll<R> + Sync,
+    ) -> R {
+        py.detach(|| block(|reader| self.poll(reader, &poll)))
+    }
+
+    /// Has all who wait look again.
+    pub(crate) fn wake(&self) {
+        Arc::clone(&self.readers).wake();
     }
 }
 

@@ -6,18 +6,19 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyRange, PyRangeMethods, PyTuple};
+use pyo3::types::{PyDict, PyRange, PyTuple};
 use skulk_contract::options::{ServeOptions, grace};
 
 use crate::cancel::CancelToken;
-use crate::error::raise;
+use crate::error::raise_as_is;
 use crate::given;
-use crate::wait::{beside, run};
+use crate::here::Here;
+use crate::wait::{attempt, beside};
 
 /// A server of feed-forward blocks and experts. Made by `skulk.serve`. Leaving its `with` block, or dropping it, stops it at
 /// once. Any thread may use it.
 #[pyclass(frozen, module = "skulk")]
-pub(crate) struct Server(Arc<skulk::Server>);
+pub(crate) struct Server(Here<Arc<skulk::Server>>);
 
 /// Serves the feed-forward blocks and experts of the checkpoint at `path` to other processes and machines, on threads of its
 /// own: `Model.load` with `ffn_at` has them computed there.
@@ -36,18 +37,17 @@ pub(crate) fn serve(
     let load = |cancel, _silent: Sender<()>| {
         skulk::serve(&*skulk::open_checkpoint(path)?, &options.cancel(cancel)).map(Arc::new)
     };
-    run(py, cancel, load, |()| Ok(())).map(Server)
+    attempt(py, cancel, load, |()| Ok(()))?.map(Here::new).map(Server).map_err(raise_as_is)
 }
 
 /// Options with ranges as the library reads them.
 fn spelled<'py>(given: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
     let options = given.copy()?;
     for (name, value) in given {
-        let range = value.cast::<PyRange>().ok();
-        if let Some(range) = range.filter(|range| range.step().is_ok_and(|step| step == 1)) {
+        if value.is_instance_of::<PyRange>() && value.getattr("step")?.eq(1)? {
             let span = PyDict::new(given.py());
-            span.set_item("start", range.start()?)?;
-            span.set_item("end", range.stop()?)?;
+            span.set_item("start", value.getattr("start")?)?;
+            span.set_item("end", value.getattr("stop")?)?;
             options.set_item(name, span)?;
         }
     }
@@ -58,21 +58,21 @@ fn spelled<'py>(given: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
 impl Server {
     /// Where it listens, as `ffn_at` takes it.
     #[getter]
-    fn address(&self) -> String {
-        self.0.address().to_string()
+    fn address(&self) -> PyResult<String> {
+        Ok(self.0.get()?.address().to_string())
     }
 
     /// Numbers of what it did and holds, in the text format of OpenMetrics.
     #[getter]
-    fn metrics(&self) -> String {
-        self.0.metrics()
+    fn metrics(&self) -> PyResult<String> {
+        Ok(self.0.get()?.metrics())
     }
 
     /// Stops it: no connection is taken any more, requests that were begun are finished within `grace` seconds, and what is
     /// left then is cut off. Returns when all has ended. Ctrl-C ends waiting for it.
     #[pyo3(signature = (grace=0.0))]
     fn stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let grace = self::grace(grace).map_err(raise)?;
+        let grace = self::grace(grace).map_err(raise_as_is)?;
         self.waiting(py, move |server| server.stop(grace))
     }
 
@@ -87,18 +87,25 @@ impl Server {
 
     #[pyo3(signature = (*_raised))]
     fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
-        py.detach(|| self.0.stop(Duration::ZERO));
+        self.end(py);
     }
 
-    fn __repr__(&self) -> String {
-        format!("<skulk.Server: {}>", self.0.address())
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("<skulk.Server: {}>", self.0.get()?.address()))
     }
 }
 
 impl Server {
+    /// Stops it at once.
+    fn end(&self, py: Python<'_>) {
+        if let Some(server) = self.0.here() {
+            py.detach(|| server.stop(Duration::ZERO));
+        }
+    }
+
     /// Waits for `work`. Ctrl-C ends only that.
     fn waiting(&self, py: Python<'_>, work: impl FnOnce(&skulk::Server) + Send + 'static) -> PyResult<()> {
-        let server = Arc::clone(&self.0);
+        let server = Arc::clone(self.0.get()?);
         beside(py, move || {
             work(&server);
             Ok(())
@@ -109,6 +116,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Threads that wait for it hold it, too. Other threads may run meanwhile; without an interpreter there are none.
-        Python::try_attach(|py| py.detach(|| self.0.stop(Duration::ZERO)));
+        Python::try_attach(|py| self.end(py));
     }
 }

@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySequence, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use skulk::Prompt;
 use skulk_contract::options::GenerateOptions;
 
 use crate::cancel::CancelToken;
 use crate::chat::{ChatStream, conversation};
-use crate::convert::{numbers, token_ids, unsigned};
+use crate::convert::{each, is_sequence, numbers, text, token_ids, unsigned};
 use crate::error::raise;
 use crate::generation::Generation;
 use crate::given;
@@ -77,7 +76,7 @@ impl Session {
     }
 
     /// Forgets all tokens but the first `len`. Later prompts reuse what remains.
-    fn truncate(&self, len: i128) -> PyResult<()> {
+    fn truncate(&self, len: &Bound<'_, PyAny>) -> PyResult<()> {
         self.0.get()?.truncate(unsigned("len", len)?).map_err(raise)
     }
 
@@ -145,22 +144,20 @@ impl Session {
 
 /// The prompts of a sequence of them; `None` for what is to be one prompt.
 pub(crate) fn prompts_of(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Prompt>>> {
-    let items = given.cast::<PySequence>().ok().filter(|_| !given.is_instance_of::<PyString>());
-    let first = items.and_then(|items| items.get_item(0).ok());
+    if given.is_instance_of::<PyString>() || !is_sequence(given)? {
+        return Ok(None);
+    }
     // Of one prompt the items are numbers.
-    let are_prompts = first.is_some_and(|first| first.cast::<PySequence>().is_ok());
-    are_prompts.then(|| given.try_iter()?.map(|prompt| prompt_of(&prompt?)).collect()).transpose()
+    match given.get_item(0) {
+        Ok(first) if is_sequence(&first)? => each(given, |prompt| prompt_of(&prompt)),
+        _ => Ok(None),
+    }
 }
 
 /// A text, or tokens that are used as given.
 pub(crate) fn prompt_of(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
-    if let Ok(text) = prompt.cast::<PyString>() {
-        return Ok(Prompt::Text(text.extract()?));
+    match prompt.cast::<PyString>() {
+        Ok(prompt) => text("prompt", prompt).map(Prompt::Text),
+        Err(_) => token_ids("prompt", "a text or a list of token ids", prompt).map(Prompt::Tokens),
     }
-    let ids = prompt.extract().map_err(|cause| {
-        let error = PyTypeError::new_err("expected a prompt of text or of token ids");
-        error.set_cause(prompt.py(), Some(cause));
-        error
-    })?;
-    token_ids("prompt", ids).map(Prompt::Tokens)
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use skulk::browse::VindexBrowser;
 use skulk::embed::EmbeddingModel;
 
-use crate::convert::{numbers, token_ids};
+use crate::convert::{self, numbers, token_ids};
 use crate::error::raise;
 
 /// A model's vocabulary and the rules that cut text into it. See `Model.tokenizer`,
@@ -36,23 +37,23 @@ impl Tokenizer {
     /// The tokens of `text`. Control tokens spelt out in it become those tokens; with
     /// `add_special`, the model's rules add a beginning-of-sequence token where it belongs.
     #[pyo3(signature = (text, add_special=true))]
-    fn encode(&self, py: Python<'_>, text: &str, add_special: bool) -> PyResult<Vec<u32>> {
-        let tokenizer = self.get()?;
-        let ids = py.detach(|| tokenizer.encode(text, add_special)).map_err(raise)?;
+    fn encode(&self, py: Python<'_>, text: &Bound<'_, PyString>, add_special: bool) -> PyResult<Vec<u32>> {
+        let (tokenizer, text) = (self.get()?, convert::text("text", text)?);
+        let ids = py.detach(|| tokenizer.encode(&text, add_special)).map_err(raise)?;
         Ok(numbers(&ids))
     }
 
     /// The tokens of `text` alone, in which texts of control tokens stay text.
-    fn encode_text(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
-        let tokenizer = self.get()?;
-        let ids = py.detach(|| tokenizer.encode_text(text)).map_err(raise)?;
+    fn encode_text(&self, py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<Vec<u32>> {
+        let (tokenizer, text) = (self.get()?, convert::text("text", text)?);
+        let ids = py.detach(|| tokenizer.encode_text(&text)).map_err(raise)?;
         Ok(numbers(&ids))
     }
 
     /// The text of `ids`. Control tokens are left out with `skip_special`, spelt out without.
     #[pyo3(signature = (ids, skip_special=true))]
-    fn decode(&self, py: Python<'_>, ids: Vec<i128>, skip_special: bool) -> PyResult<String> {
-        let (tokenizer, ids) = (self.get()?, token_ids("ids", ids)?);
+    fn decode(&self, py: Python<'_>, ids: &Bound<'_, PyAny>, skip_special: bool) -> PyResult<String> {
+        let (tokenizer, ids) = (self.get()?, token_ids("ids", "a list of token ids", ids)?);
         Ok(py.detach(|| tokenizer.decode(&ids, skip_special)))
     }
 

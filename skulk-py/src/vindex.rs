@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use skulk::vindex::VindexProgress;
 use skulk::{Checkpoint, DType};
 use skulk_contract::SliceReport;
@@ -15,8 +15,9 @@ use skulk_contract::functions::{Arguments, Work};
 use skulk_contract::options::{SliceOptions, Spelling};
 
 use crate::cancel::CancelToken;
-use crate::convert::{floats, optional, unsigned};
+use crate::convert::{optional, text, unsigned};
 use crate::error::raise;
+use crate::floats::Floats;
 use crate::given;
 use crate::handle::Handle;
 use crate::json::{self, VINDEX};
@@ -31,7 +32,7 @@ pub(crate) struct Vindex(Handle<Arc<Folder>>);
 #[pymethods]
 impl Vindex {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf, threads: Option<i128>) -> PyResult<Self> {
+    fn new(py: Python<'_>, path: PathBuf, threads: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let threads = optional("threads", threads)?;
         let folder = py.detach(|| Folder::open(path, threads)).map_err(raise)?;
         Ok(Self(Handle::new(Arc::new(folder))))
@@ -50,8 +51,7 @@ impl Vindex {
         json::plain(py, &self.0.get()?.facts().map_err(raise)?)
     }
 
-    /// Answers the question of this name on a thread of its own, which `cancel` and Ctrl-C end: data, or little-endian
-    /// f32.
+    /// Answers the question of this name on a thread of its own, which `cancel` and Ctrl-C end: data, or numbers.
     fn ask<'py>(
         &self,
         py: Python<'py>,
@@ -65,17 +65,17 @@ impl Vindex {
             |cancel, _silent: Sender<()>| folder.ask(name, &mut given, &Work { cancel, ..Work::default() });
         match run(py, cancel, ask, |()| Ok(()))? {
             Answer::Json(text) => json::plain(py, &text),
-            Answer::Floats(values) => Ok(floats(py, &values).into_any()),
+            Answer::Floats(values) => Ok(Bound::new(py, Floats::from(values))?.into_any()),
             Answer::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
         }
     }
 
-    fn region(&self, py: Python<'_>, name: &str) -> PyResult<Region> {
-        let folder = self.0.get()?;
-        py.detach(|| folder.reader().region(name)).map(Region).map_err(raise)
+    fn region(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Region> {
+        let (folder, name) = (self.0.get()?, text("name", name)?);
+        py.detach(|| folder.reader().region(&name)).map(Region).map_err(raise)
     }
 
-    fn gates(&self, py: Python<'_>, layer: i128) -> PyResult<Region> {
+    fn gates(&self, py: Python<'_>, layer: &Bound<'_, PyAny>) -> PyResult<Region> {
         let (folder, layer) = (self.0.get()?, unsigned("layer", layer)?);
         py.detach(|| folder.reader().gates(layer)).map(Region).map_err(raise)
     }
@@ -142,14 +142,14 @@ impl Region {
         tuple(py, self.0.shape())
     }
 
-    /// Some rows as little-endian f32, behind each other.
-    fn rows<'py>(&self, py: Python<'py>, start: usize, stop: usize) -> PyResult<Bound<'py, PyBytes>> {
+    /// Some rows as f32, behind each other.
+    fn rows(&self, py: Python<'_>, start: usize, stop: usize) -> PyResult<Floats> {
         let read = || {
             let rows = stop.min(self.0.rows()).saturating_sub(start);
             let mut values = vec![0.0; rows * self.0.row_len()];
             self.0.read_rows(start..stop, &mut values).map(|()| values)
         };
-        Ok(floats(py, &py.detach(read).map_err(raise)?))
+        py.detach(read).map(Floats::from).map_err(raise)
     }
 }
 

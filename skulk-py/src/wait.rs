@@ -42,8 +42,18 @@ pub(crate) fn run<T: Send, P: Send>(
     py: Python<'_>,
     token: Option<&Bound<'_, cancel::CancelToken>>,
     work: impl FnOnce(CancelToken, Sender<P>) -> skulk::Result<T> + Send,
-    mut each: impl FnMut(P) -> PyResult<()>,
+    each: impl FnMut(P) -> PyResult<()>,
 ) -> PyResult<T> {
+    attempt(py, token, work, each)?.map_err(raise)
+}
+
+/// The same, with the work's own error.
+pub(crate) fn attempt<T: Send, P: Send>(
+    py: Python<'_>,
+    token: Option<&Bound<'_, cancel::CancelToken>>,
+    work: impl FnOnce(CancelToken, Sender<P>) -> skulk::Result<T> + Send,
+    mut each: impl FnMut(P) -> PyResult<()>,
+) -> PyResult<skulk::Result<T>> {
     let cancel = cancel::CancelToken::child(token);
     let (sender, mut messages) = channel();
     std::thread::scope(|scope| {
@@ -59,7 +69,7 @@ pub(crate) fn run<T: Send, P: Send>(
         let done = py.detach(|| working.join());
         followed?;
         let lost = || Err(Error::new(ErrorKind::Internal, "the work panicked"));
-        done.unwrap_or_else(|_| lost()).map_err(raise)
+        Ok(done.unwrap_or_else(|_| lost()))
     })
 }
 

@@ -64,6 +64,17 @@ pub(crate) fn park<T: Send>(
     })
 }
 
+/// Waits on this thread until the poll is ready, whatever signals come: whoever runs next hears of them. Not with the GIL.
+pub(crate) fn block<T>(mut poll: impl FnMut(&Waker) -> Poll<T>) -> T {
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    loop {
+        if let Poll::Ready(value) = poll(&waker) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
 /// Whether other threads may call Python: not any more once it exits, which would end them at a bad moment.
 static OPEN: RwLock<bool> = RwLock::new(true);
 

@@ -135,6 +135,32 @@ def test_other_threads_run_meanwhile(slow: skulk.Model) -> None:
     assert ticks > 20 * elapsed
 
 
+AT_EXIT = """
+import sys, skulk
+
+class Last:
+    def __del__(self):
+        print(self.model.generate("Once upon a time", max_tokens=3).text())
+        for options in ({"prompt": [1, 2]}, {"prompt": "Once", "stop": ["a"]}):
+            try:
+                print(self.model.generate(**options, max_tokens=3).text() != "")
+            except ImportError:
+                print("nothing is imported any more")
+
+last = Last()
+last.model = skulk.Model.load(sys.argv[1])
+"""
+
+
+def test_what_exit_deletes_may_still_generate(stories: skulk.Model) -> None:
+    command = [sys.executable, "-c", AT_EXIT, str(FIXTURES / "stories260K")]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    lines = finished.stdout.splitlines()
+    assert lines[0] == stories.generate(PROMPT, max_tokens=3).text() and len(lines) == 3, lines
+    assert set(lines[1:]) <= {"True", "nothing is imported any more"}
+    assert "panicked" not in finished.stderr
+
+
 def test_the_interpreter_exits_while_a_generation_runs(slow_checkpoint: Path) -> None:
     script = (
         "import sys, skulk\n"

@@ -66,6 +66,11 @@ def test_a_card_made_of_its_fields_is_the_card_that_is_read() -> None:
     assert card.to_dict()["placement"]["minVramGib"] == 1.5
     with pytest.raises(dataclasses.FrozenInstanceError):
         card.n_layers = 3  # type: ignore[misc]
+    halved = minimal(family="\ud800")
+    for use in (halved.to_json, halved.profile, lambda: skulk.plan(halved), lambda: halved.save("card.toml")):
+        with pytest.raises(skulk.InvalidArgumentError) as caught:
+            use()
+        assert caught.value.context["field"] == "card"
 
 
 def test_fields_and_closed_sets_are_those_of_the_schema() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import collections.abc
 import gc
 import inspect
 import json
+import operator
 import shutil
+import signal
 import threading
+import time
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -136,15 +142,18 @@ def test_what_cannot_be_honoured_is_refused(model: skulk.Model) -> None:
     assert refused(lambda: model.chat([{"content": "Hello"}]))[0] is chat
     assert refused(lambda: model.chat(17))[0] is chat  # type: ignore[arg-type]
     assert refused(lambda: model.chat(["Hello"]))[0] is chat  # type: ignore[list-item]
-    assert refused(lambda: model.chat([{"role": "user", "content": {1}, "x": object()}]))[0] is TypeError
-    assert refused(lambda: model.chat([{"role": "user", "content": float("nan")}]))[0] is TypeError
+    for odd in (object(), float("nan"), "\ud800", {(1,): 2}):
+        assert refused(lambda: model.chat([{"role": "user", "content": odd}])) == (argument, "messages"), odd
+        assert refused(lambda: model.chat("Hello", documents=[{"text": odd}])) == (argument, "documents"), odd
+    assert refused(lambda: model.chat("\ud800")) == (argument, "messages")
+    assert refused(lambda: model.chat("Hello", tools=weather)) == (argument, "tools")  # type: ignore[arg-type]
     broken = skulk.Model.load(FIXTURES / "qwen2", chat_template="{% if %}")
     assert refused(lambda: broken.chat("Hello"))[0] is skulk.TemplateInvalidError
     assert refused(lambda: model.chat("word " * 9999))[0] is skulk.ContextOverflowError
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert refused(lambda: model.chat([{"role": "user", "content": deep}]))[0] is TypeError
+    assert refused(lambda: model.chat([{"role": "user", "content": deep}])) == (argument, "messages")
     with pytest.raises(skulk.CardInvalidError):
         skulk.Model.load(FIXTURES / "qwen2", card="{}")  # type: ignore[arg-type]
 
@@ -198,6 +207,25 @@ def test_functions_are_called_in_rounds(model: skulk.Model) -> None:
     assert model.chat_with_tools("Rain?", tools=[(WEATHER, called)], max_rounds=1, **SAYS).run()[-1]["role"] == "assistant"
 
 
+def test_a_cancelled_conversation_calls_nothing(model: skulk.Model) -> None:
+    token, called = skulk.CancelToken(), []
+
+    def weather(city: str, days: int) -> str:
+        called.append(city)
+        return "rain"
+
+    chat = model.chat_with_tools("Rain?", tools=[weather], max_rounds=3, cancel=token, **SAYS)
+    kinds = []
+    for event in chat:
+        kinds.append(type(event).__name__)
+        if isinstance(event, skulk.ToolResult):
+            assert event.failed and event.content == "error: the work was cancelled"
+        elif chat.finish is not None:
+            token.cancel()
+    assert called == [] and "ToolResult" in kinds
+    assert chat.finish is not None and chat.finish.reason == "cancelled"
+
+
 def test_functions_that_fail_are_told_or_end_it(model: skulk.Model) -> None:
     def fails(city: str, days: int) -> str:
         raise ValueError("no weather")
@@ -230,6 +258,139 @@ def test_functions_that_fail_are_told_or_end_it(model: skulk.Model) -> None:
     with model.chat_with_tools("Rain?", tools=[weather], ignore_eos=True) as left:
         next(left)
     assert list(left) == []
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def calling(model: skulk.Model, outcome: Callable[[], object], **options: Any) -> tuple[skulk.ToolChat, list[int]]:
+    """A conversation with a function whose calls are counted, and their number."""
+    calls: list[int] = []
+
+    def function(city: str, days: int) -> object:
+        calls.append(len(calls))
+        return outcome()
+
+    function.__name__ = "weather"
+    chat = model.chat_with_tools("Rain?", tools=[function], max_rounds=2, **SAYS, **options)
+    return chat, calls
+
+
+def raises(error: BaseException) -> Callable[[], object]:
+    def outcome() -> object:
+        raise error
+
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (lambda: "\ud800", "error: 'utf-8' codec can't encode character '\\ud800'"),
+        (lambda: object(), "error: expected a result that JSON can hold"),
+        (raises(ValueError("\ud800")), "error: \\ud800"),
+        (raises(ValueError()), "error: ValueError"),
+        (raises(Silent()), "error: Silent"),
+        (raises(StopIteration()), "error: StopIteration"),
+    ],
+)
+def test_failures_are_told_once_whatever_they_say(
+    model: skulk.Model, outcome: Callable[[], object], told: str
+) -> None:
+    chat, calls = calling(model, outcome)
+    [result] = [event for event in chat if isinstance(event, skulk.ToolResult)]
+    assert result.failed and result.content.startswith(told)
+    assert calls == [0] and chat.round == 1
+    assert chat.messages[2]["content"] == result.content
+    chat, calls = calling(model, outcome, on_tool_failure="end")
+    with pytest.raises(skulk.ToolFailedError):
+        list(chat)
+    assert calls == [0] and list(chat) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_exception_that_is_no_failure_ends_the_conversation(
+    model: skulk.Model, error: type[BaseException]
+) -> None:
+    chat, calls = calling(model, raises(error()))
+    with pytest.raises(error):
+        list(chat)
+    assert calls == [0] and list(chat) == []
+    assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+
+    async def main() -> None:
+        chat, calls = calling(model, raises(asyncio.CancelledError()))
+        with pytest.raises(asyncio.CancelledError):
+            await chat
+        assert calls == [0] and [event async for event in chat] == []
+
+    asyncio.run(main())
+
+
+def test_a_function_that_is_async_is_begun_once(model: skulk.Model) -> None:
+    async def slow() -> str:
+        return "Rain."
+
+    chat, calls = calling(model, slow)
+    with pytest.raises(skulk.InvalidArgumentError, match="use `async for`"):
+        list(chat)
+    assert calls == [0] and list(chat) == []
+
+
+def test_readers_share_a_conversation_whose_functions_run_once(model: skulk.Model) -> None:
+    def late() -> str:
+        time.sleep(0.2)
+        return "Rain."
+
+    chat, calls = calling(model, late)
+    events: list[object] = []
+    readers = [threading.Thread(target=lambda: events.extend(chat)) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(20)
+    assert calls == [0]
+    assert sum(isinstance(event, skulk.ToolResult) for event in events) == 1
+    assert sum(isinstance(event, skulk.FinishEvent) for event in events) == 2
+
+    async def later() -> str:
+        await asyncio.sleep(0.1)
+        return "Rain."
+
+    async def main() -> None:
+        chat, calls = calling(model, later)
+        await asyncio.wait_for(asyncio.gather(chat, chat, chat), 20)
+        assert calls == [0] and [message["role"] for message in chat.messages][1:3] == ["assistant", "tool"]
+
+    asyncio.run(main())
+
+
+def test_a_function_cannot_read_its_own_conversation(model: skulk.Model) -> None:
+    chat, calls = calling(model, lambda: str(next(chat)))
+    [result] = [event for event in chat if isinstance(event, skulk.ToolResult)]
+    assert result.failed and "its own conversation" in result.content and calls == [0]
+
+
+def test_others_may_close_a_conversation_whose_function_runs(model: skulk.Model) -> None:
+    chat, calls = calling(model, lambda: chat.close())
+    assert [event.content for event in chat if isinstance(event, skulk.ToolResult)] == ["null"]
+    assert calls == [0] and list(chat) == []
+
+
+@pytest.mark.parametrize("begin", [lambda model: model.chat, lambda model: model.chat_with_tools])
+def test_dropping_a_conversation_keeps_ctrl_c(model: skulk.Model, begin: Callable[[skulk.Model], Any]) -> None:
+    held = [begin(model)("Rain?", tools=[weather], ignore_eos=True)]
+    call = operator.methodcaller("__call__")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            # No bytecode, which would raise it, runs between the two.
+            list(map(call, (_thread.interrupt_main, held.clear)))
+            time.sleep(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_event_loops_await_answers_and_functions(model: skulk.Model) -> None:
@@ -302,6 +463,13 @@ def test_the_model_is_told_what_a_function_says(model: skulk.Model) -> None:
             },
         },
     }
+    def plain(a: dict, b: list, c: typing.Dict, d: typing.List, e: typing.Mapping, f: typing.Sequence) -> None: ...  # type: ignore[type-arg]  # noqa: UP006
+    def maybe(a: typing.Optional[typing.Dict] = None, b: collections.abc.Mapping | None = None) -> None: ...  # type: ignore[type-arg]  # noqa: UP006, UP045
+
+    kinds = [schema["type"] for schema in told(plain)["function"]["parameters"]["properties"].values()]
+    assert kinds == ["object", "array", "object", "array", "object", "array"]
+    for schema in told(maybe)["function"]["parameters"]["properties"].values():
+        assert schema == {"anyOf": [{"type": "object"}, {"type": "null"}], "default": None}
     city = told(weather)["function"]["parameters"]["properties"]["city"]
     assert city == {"type": "string", "description": "The place."}
 

@@ -7,7 +7,7 @@ import errno
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,18 @@ def test_pythons_own_classes_catch_them_too() -> None:
     assert issubclass(skulk.InvalidArgumentError, ValueError)
     assert issubclass(skulk.OutOfMemoryError, MemoryError)
     assert issubclass(skulk.DeadlineExceededError, TimeoutError)
+
+
+def test_errors_that_others_raise_have_all_that_there_is() -> None:
+    for name, code in skulk.error_kinds():
+        error, other = (getattr(skulk, f"{name}Error")(text) for text in ("broken", "other"))
+        assert (error.code, error.message, str(error)) == (code, "broken", "broken")
+        assert (error.hint, error.retry, error.detail, error.context) == (None, "never", None, {})
+        error.context["field"] = "stop"
+        assert other.context == {}
+        assert pickle.loads(pickle.dumps(error)).context == error.context
+    assert skulk.CardInvalidError("broken").faults == []
+    assert skulk.PlanNoFitError().report is None and skulk.PlanPendingError().message == ""
 
 
 def test_a_missing_file_is_named() -> None:
@@ -125,6 +137,108 @@ def test_impossible_options_name_their_field(stories: skulk.Model, options: dict
         stories.generate(prompt, **options)
     assert caught.value.context["field"] == field
     assert "found" in caught.value.message
+
+
+class Broken:
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError("broken")
+
+
+class BrokenNumber:
+    def __index__(self) -> int:
+        raise LookupError("broken")
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda model: model.generate(PROMPT, max_tokens=object()), "max_tokens"),
+        (lambda model: model.generate(PROMPT, max_tokens=[[object()]]), "max_tokens"),
+        (lambda model: model.generate(PROMPT, stop=["\ud800"]), "stop"),
+        (lambda model: model.generate(PROMPT, stop=b"ab"), "stop"),
+        (lambda model: model.generate("\ud800"), "prompt"),
+        (lambda model: model.generate([PROMPT, "\ud800"]), "prompt"),
+        (lambda model: model.generate(b"Once"), "prompt"),
+        (lambda model: model.generate(bytearray(b"Once")), "prompt"),
+        (lambda model: model.generate(memoryview(b"Once")), "prompt"),
+        (lambda model: model.generate([b"Once"]), "prompt"),
+        (lambda model: model.generate([True]), "prompt"),
+        (lambda model: model.generate([1.0]), "prompt"),
+        (lambda model: model.generate([2**200]), "prompt"),
+        (lambda model: model.generate({1, 2}), "prompt"),
+        (lambda model: model.generate(3), "prompt"),
+        (lambda model: model.logits(b"Once"), "prompt"),
+        (lambda model: model.tokenizer.decode(b"ab"), "ids"),
+        (lambda model: model.tokenizer.decode([True]), "ids"),
+        (lambda model: model.tokenizer.decode("ab"), "ids"),
+        (lambda model: model.tokenizer.encode("\ud800"), "text"),
+        (lambda model: model.session().truncate(2**200), "len"),
+        (lambda model: model.session().truncate(-(2**200)), "len"),
+        (lambda model: model.session().truncate("1"), "len"),
+        (lambda model: skulk.serve(FIXTURES / "llama", layers=range(0, 2**70)), "layers"),
+        (lambda model: skulk.Model.load(FIXTURES / "llama", placement=[("cpu", 2**200)]), "placement"),
+        (lambda model: skulk.Model.load(FIXTURES / "llama", placement="cpu=5"), "placement"),  # type: ignore[arg-type]
+        (lambda model: skulk.Model.load(FIXTURES / "llama", chat_template="\ud800"), "chat_template"),
+        (lambda model: model.generate(PROMPT, logit_bias={True: 1.0}), "logit_bias"),
+        (lambda model: model.generate(PROMPT, logit_bias={1: 1.0, "1": 2.0}), "logit_bias"),
+        (lambda model: model.generate(PROMPT, logit_bias={(1,): 1.0}), "logit_bias"),
+        (lambda model: model.generate(PROMPT, logit_bias={"01": 1.0}), "logit_bias"),
+        (lambda model: model.generate(PROMPT, logit_bias={"+1": 1.0}), "logit_bias"),
+        (lambda model: model.tune_speculation([PROMPT], draft_tokens=2), "draft_tokens"),
+    ],
+)
+def test_what_no_argument_can_be_names_its_field(
+    stories: skulk.Model, call: Callable[[skulk.Model], object], field: str
+) -> None:
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        call(stories)
+    assert caught.value.context["field"] == field
+    assert "found" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: model.generate(PROMPT, stop=Broken()),
+        lambda model: model.generate(PROMPT, max_tokens=BrokenNumber()),
+        lambda model: model.generate([BrokenNumber()]),
+        lambda model: model.session().truncate(BrokenNumber()),
+        lambda model: skulk.Placement.by_counts(Broken()),  # type: ignore[arg-type]
+    ],
+)
+def test_exceptions_of_arguments_are_let_through(
+    stories: skulk.Model, call: Callable[[skulk.Model], object]
+) -> None:
+    with pytest.raises(LookupError, match="broken"):
+        call(stories)
+
+
+def test_options_of_loading_have_their_own_names() -> None:
+    def failing(**options: Any) -> skulk.Error:
+        with pytest.raises(skulk.Error) as caught:
+            skulk.Model.load(FIXTURES / "stories260K", threads=1, **options)
+        return caught.value
+
+    assert failing(placement=[("", 5)]).context["field"] == "placement"
+    assert "fewer than 2^64 seconds" in failing(peer_timeout=float("inf")).message
+    both = failing(engine="cpu", placement=[("cpu", 5)])
+    assert both.context["field"] == "engine" and "the option engine beside" in both.message
+    assert "engine_name" not in str(both)
+    grpc = failing(ffn_at=["grpc://127.0.0.1:1"])
+    assert grpc.context == {"field": "ffn_at"} and "(field: ffn_at)" in str(grpc)
+    with skulk.serve(FIXTURES / "stories260K", threads=1, key="secret") as server:
+        rows = failing(ffn_at=[server.address], peer_key="secret", peer_rows_q8k=True)
+        assert rows.context["field"] == "peer_rows_q8k"
+        refused = failing(ffn_at=[server.address])
+        assert isinstance(refused, skulk.PeerFailedError) and refused.retry == "after_replan"
+        assert refused.hint == "give the server's key with the option peer_key" and refused.hint in str(refused)
+        # A link's own option is called so.
+        with pytest.raises(skulk.PeerFailedError) as caught:
+            skulk.Node.measure_link(server.address)
+        assert caught.value.hint == "give the server's key with the option key"
+    placement = skulk.Placement.build(FIXTURES / "stories260K", engine="cpu", experts=["1..2=cpu@shed"])
+    elsewhere = failing(placement=placement, addresses={"shed": "nowhere"})
+    assert elsewhere.context == {"field": "addresses", "node": "shed"}
 
 
 @pytest.mark.parametrize(

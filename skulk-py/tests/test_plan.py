@@ -133,6 +133,9 @@ def test_placements_travel_as_json() -> None:
     placement = skulk.plan(CARD, CLUSTER)
     received = skulk.Placement.from_json(placement.to_json())
     assert received.report is None and received.to_json() == placement.to_json()
+    # Why it is as it is does not count.
+    assert received == placement == skulk.plan(CARD, CLUSTER) and placement.report is not None
+    assert received != skulk.plan(CARD, CLUSTER, context_tokens=4096) and placement != placement.to_json()
     assert (received.stages, received.experts) == (placement.stages, placement.experts)
     assert received.context_tokens == placement.context_tokens == 8192
     assert (placement.kv, placement.kv_values) == ("f16", "f16")
@@ -143,7 +146,7 @@ def test_placements_travel_as_json() -> None:
     assert json.loads(placement.to_json()) == placement.to_dict()
     ((kind, shard),) = placement.shard_metadata(0).items()
     assert kind == "PipelineShardMetadata" and shard["modelCard"]["nLayers"] == 48
-    for rank in (99, -1):
+    for rank in (99, -1, 2**200):
         with pytest.raises(IndexError):
             placement.shard_metadata(rank)
     with pytest.raises(skulk.PlacementInvalidError) as caught:

@@ -75,7 +75,7 @@ def test_rows_can_go_as_integers() -> None:
     assert 0 < off < 0.05 * abs(exact).max()
     with serve(STORIES) as server, pytest.raises(skulk.InvalidArgumentError) as raised:
         load(STORIES, server, peer_rows_q8k=True)
-    assert raised.value.context["field"] == "rows_q8k"
+    assert raised.value.context["field"] == "peer_rows_q8k"
 
 
 def test_a_key_is_asked_for(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def test_what_ends_early_is_a_beginning(model: skulk.Model) -> None:
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"regex": "a", "grammar": 'start: "a"'}, "response_format"),
         ({"regex": "a", "ignore_eos": True}, "ignore_eos"),
+        ({"json_schema": {"const": float("inf")}}, "json_schema"),
+        ({"json_schema": {"enum": [float("nan"), 10**400]}}, "json_schema"),
+        ({"json_schema": {"properties": {True: {"const": 1}}}}, "json_schema"),
+        ({"json_schema": {"properties": {None: {"const": 1}}}}, "json_schema"),
+        ({"response_format": {"type": "json", "schema": {"const": float("-inf")}}}, "response_format"),
     ],
 )
 def test_what_cannot_be_is_refused(model: skulk.Model, options: Any, field: str) -> None:

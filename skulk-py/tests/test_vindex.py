@@ -311,8 +311,10 @@ def test_embeddings_are_larqls(browsed: skulk.VindexReader) -> None:
     assert browsed.embed([]).shape == (0, browsed.hidden_size)
     with pytest.raises(TypeError):
         browsed.embed(1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="encode it"):
-        browsed.embed("girl")  # type: ignore[arg-type]
+    for text in ("girl", b"girl", bytearray(b"girl"), memoryview(b"girl")):
+        with pytest.raises(skulk.InvalidArgumentError, match="encode texts") as caught:
+            browsed.embed(text)  # type: ignore[arg-type]
+        assert caught.value.context["field"] == "tokens"
     for token in (browsed.vocab_size, -1, 2**40):
         with pytest.raises(skulk.InvalidArgumentError):
             browsed.embed(token)
@@ -380,6 +382,15 @@ def test_searches_refuse_what_cannot_be(browsed: skulk.VindexReader) -> None:
     ):
         with pytest.raises(skulk.InvalidArgumentError):
             ask()
+    width = browsed.hidden_size
+    for query in (b"a" * width, bytearray(width), memoryview(bytes(width)), np.zeros((1, width)), 5, [b"a"] * width):
+        for find in (lambda query=query: browsed.nearest(query), lambda query=query: browsed.scores(0, query)):
+            with pytest.raises(skulk.InvalidArgumentError) as caught:
+                find()
+            assert caught.value.context["field"] == "query"
+    with pytest.raises(skulk.InvalidArgumentError) as caught:
+        browsed.walk("\ud800")
+    assert caught.value.context["field"] == "prompt"
     token = skulk.CancelToken()
     token.cancel()
     for search in (

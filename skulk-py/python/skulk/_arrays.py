@@ -7,7 +7,7 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ._skulk import Region
+from ._skulk import Floats, Region, invalid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,17 +48,18 @@ def _decoded(region: Region, rows: int, width: int) -> NDArray[np.float32]:
     return out  # type: ignore[no-any-return]
 
 
-def floats(stored: bytes) -> NDArray[np.float32]:
-    """Little-endian f32 as an array of its own."""
-    np = numpy()
-    return np.frombuffer(stored, "<f4").astype(np.float32)  # type: ignore[no-any-return]
+def floats(found: Floats) -> NDArray[np.float32]:
+    """Numbers of the native module as an array, which may be written to. Nothing is copied."""
+    return numpy().asarray(found)  # type: ignore[no-any-return]
 
 
 def numbers(vector: Iterable[float]) -> Sequence[float]:
     """A list, an array or anything else that has numbers, as a list."""
     shape = getattr(vector, "shape", None)
     if shape is not None and len(shape) != 1:
-        raise TypeError(f"expected one vector, found an array of shape {tuple(shape)}")
+        raise invalid("query", f"expected one vector, found an array of shape {tuple(shape)}")
+    if isinstance(vector, (bytes, bytearray, memoryview)) or not isinstance(vector, Iterable):
+        raise invalid("query", f"expected a list of numbers, found an instance of {type(vector).__name__}")
     tolist = getattr(vector, "tolist", None)
     found: Sequence[float] = tolist() if tolist is not None else list(vector)
     return found

@@ -11,13 +11,13 @@ from ._aio import follow
 from ._contract import ChatCall, ChatEvent, ChatFinish, ToolResult
 from ._errors import ToolFailedError
 from ._functions import described
-from ._skulk import ToolSteps
+from ._skulk import ToolSteps, invalid
 
 Function = Callable[..., object]
 
 
-def _json(field: str, value: object) -> str:
-    """A value as JSON, whose keys keep their order."""
+def _json(what: str, value: object, *, ensure_ascii: bool = True) -> str:
+    """A value as JSON, whose keys keep their order. Raises TypeError for what that cannot hold."""
 
     def other(item: object) -> object:
         if isinstance(item, Mapping):
@@ -27,9 +27,19 @@ def _json(field: str, value: object) -> str:
         raise TypeError(f"an instance of {type(item).__name__}")
 
     try:
-        return json.dumps(value, default=other, allow_nan=False)
+        text = json.dumps(value, default=other, allow_nan=False, ensure_ascii=ensure_ascii)
+        text.encode()
+        return text
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"expected {field} that JSON can hold, found: {error}") from error
+        raise TypeError(f"expected {what} that JSON can hold, found: {error}") from error
+
+
+def _argument(field: str, value: object) -> str:
+    """An argument as JSON."""
+    try:
+        return _json(field, value, ensure_ascii=False)
+    except TypeError as error:
+        raise invalid(field, str(error)) from error
 
 
 def given(messages: object, options: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
@@ -38,11 +48,20 @@ def given(messages: object, options: dict[str, Any] | None) -> tuple[str, dict[s
         messages = [messages]
     options = dict(options or {})
     if options.get("tools") is not None:
-        options["tools"] = [_pair(tool)[0] for tool in options["tools"]]
+        options["tools"] = [_pair(tool)[0] for tool in _tools(options)]
     for name in ("tools", "documents", "variables"):
         if options.get(name) is not None:
-            options[name] = _json(name, options[name])
-    return _json("messages", messages), options
+            options[name] = _argument(name, options[name])
+    return _argument("messages", messages), options
+
+
+def _tools(options: dict[str, Any]) -> Iterable[Any]:
+    tools = options.get("tools")
+    if tools is None:
+        return ()
+    if not isinstance(tools, Iterable):
+        raise invalid("tools", f"expected a list of tools, found an instance of {type(tools).__name__}")
+    return tools
 
 
 def _pair(tool: Any) -> tuple[object, Function | None]:
@@ -59,11 +78,11 @@ def toolbox(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, F
     options = dict(options or {})
     told: dict[str, object] = {}
     functions: dict[str, Function] = {}
-    for tool in options.get("tools") or ():
+    for tool in _tools(options):
         schema, function = _pair(tool)
         name = schema.get("function", schema).get("name") if isinstance(schema, Mapping) else None
         if function is None or not isinstance(name, str):
-            raise TypeError(f"expected a function, or a pair of a tool and its function, found {tool!r}")
+            raise invalid("tools", f"expected a function, or a pair of a tool and its function, found {tool!r}")
         told[name], functions[name] = schema, function
     return options | {"tools": list(told.values())}, functions
 
@@ -71,58 +90,63 @@ def toolbox(options: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, F
 class ToolChat:
     """A conversation that calls functions: iterate the events and results of all rounds with `for` or `async for`.
 
-    Functions run where it is read; in an event loop those that give something to await are awaited, one after the
-    other. Leaving its `with` block, or dropping it, cancels what is still running. Made by `Model.chat_with_tools`.
+    Functions run where it is read, of each call once; in an event loop those that give something to await are awaited,
+    one after the other. While one runs, others who read wait. An exception that comes out of it ends it. Leaving its
+    `with` block, or dropping it, cancels what is still running. Made by `Model.chat_with_tools`.
     """
 
-    __slots__ = ("_closed", "_functions", "_steps")
+    __slots__ = ("_functions", "_steps")
     __module__ = "skulk"
 
     def __init__(self, steps: ToolSteps, functions: dict[str, Function]) -> None:
-        self._steps, self._functions, self._closed = steps, functions, False
+        self._steps, self._functions = steps, functions
 
     def __iter__(self) -> ToolChat:
         return self
 
     def __next__(self) -> ChatEvent | ToolResult:
-        if self._closed:
-            raise StopIteration
-        step = next(self._steps)
-        if not isinstance(step, ChatCall):
-            return step
         try:
-            found = self._functions[step.name](**step.arguments)
-            if inspect.isawaitable(found):
-                if inspect.iscoroutine(found):
-                    found.close()
-                text = None
-            else:
-                text = _content(found)
+            step = next(self._steps)
+            return self._called(step) if isinstance(step, ChatCall) else step
+        except BaseException:
+            self.close()
+            raise
+
+    def _called(self, call: ChatCall) -> ToolResult:
+        try:
+            found = self._functions[call.name](**call.arguments)
+            text = None if inspect.isawaitable(found) else _content(found)
         except Exception as error:
-            return self._failed(step, error)
+            return self._failed(call, error)
         if text is None:
-            raise TypeError(f"expected a function that gives its result, found `{step.name}`, which is async: use `async for`")
-        return self._steps.give(step.id, text, False)
+            if inspect.iscoroutine(found):
+                found.close()
+            message = f"expected functions that give their result, found `{call.name}`, which is async: use `async for`"
+            raise invalid("tools", message)
+        return self._steps.give(call.id, text, False)
 
     def __aiter__(self) -> ToolChat:
         return self
 
     async def __anext__(self) -> ChatEvent | ToolResult:
-        if self._closed:
-            raise StopAsyncIteration
-        step: ChatEvent | ChatCall | ToolResult = await follow(self._steps, self._steps._poll)
-        if not isinstance(step, ChatCall):
-            return step
         try:
-            found = self._functions[step.name](**step.arguments)
+            step: ChatEvent | ChatCall | ToolResult = await follow(self._steps, self._steps._poll)
+            return await self._awaited(step) if isinstance(step, ChatCall) else step
+        except BaseException:
+            self.close()
+            raise
+
+    async def _awaited(self, call: ChatCall) -> ToolResult:
+        try:
+            found = self._functions[call.name](**call.arguments)
             text = _content(await found if inspect.isawaitable(found) else found)
         except Exception as error:
-            return self._failed(step, error)
-        return self._steps.give(step.id, text, False)
+            return self._failed(call, error)
+        return self._steps.give(call.id, text, False)
 
     def _failed(self, call: ChatCall, error: Exception) -> ToolResult:
         try:
-            return self._steps.give(call.id, str(error) or type(error).__name__, True)
+            return self._steps.give(call.id, _words(error), True)
         except ToolFailedError as failed:
             raise failed from error
 
@@ -162,7 +186,6 @@ class ToolChat:
 
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended. Events that were not read are lost."""
-        self._closed = True
         self._steps.close()
 
     def __enter__(self) -> ToolChat:
@@ -177,4 +200,17 @@ class ToolChat:
 
 def _content(found: object) -> str:
     """What the model is told of what a function gave: texts as they are, other values as JSON."""
-    return found if isinstance(found, str) else _json("a result", found)
+    if not isinstance(found, str):
+        return _json("a result", found)
+    # What is no Unicode is a failure.
+    found.encode()
+    return found
+
+
+def _words(error: Exception) -> str:
+    """What the model is told of a failure: its text, or its kind where that is empty or fails itself."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return (text or type(error).__name__).encode(errors="backslashreplace").decode()

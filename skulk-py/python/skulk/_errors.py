@@ -33,6 +33,12 @@ class Error(Exception):
     """Typed facts where callers may branch on them: ``needed`` and ``available`` tokens of a context, the ``expected``
     and ``found`` shape of a tensor, the ``faults`` of a card or placement, or the ``report`` of a plan."""
 
+    def __init__(self, *args: object) -> None:
+        """An error with this text. Those of the library have more to say."""
+        super().__init__(*args)
+        self.message = str(args[0]) if args else ""
+        self.hint, self.retry, self.context, self.detail = None, "never", {}, None
+
 
 class InvalidArgumentError(Error, ValueError, TypeError):
     """An option or argument is outside its allowed values.
@@ -197,6 +203,11 @@ class CardInvalidError(Error):
     faults: list[CardFault]
     """All that is wrong with the card; empty for a text that is none at all."""
 
+    def __init__(self, *args: object) -> None:
+        """An error with this text."""
+        super().__init__(*args)
+        self.faults = []
+
 
 class PlanNoFitError(Error):
     """No placement of the model on the nodes satisfies the request.
@@ -206,7 +217,7 @@ class PlanNoFitError(Error):
 
     __module__ = "skulk"
     code = "plan.no_fit"
-    report: PlanReport | None
+    report: PlanReport | None = None
     """Why there is none, and what would make it fit; `skulk.plan` always gives one."""
 
 
@@ -218,7 +229,7 @@ class PlanPendingError(Error):
 
     __module__ = "skulk"
     code = "plan.pending"
-    report: PlanReport | None
+    report: PlanReport | None = None
     """What is missing; `skulk.plan` always gives one."""
 
 

@@ -68,8 +68,9 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
         return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
     if origin in (Union, types.UnionType):
         return {"anyOf": [_schema(one, where) for one in arguments]}
-    if hint is list or (origin in (list, Sequence) and len(arguments) == 1):
+    kind = origin or hint
+    if kind in (list, Sequence) and len(arguments) <= 1:
         return {"type": "array"} | ({"items": _schema(arguments[0], where)} if arguments else {})
-    if hint is dict or (origin in (dict, Mapping) and arguments[0] is str):
+    if kind in (dict, Mapping) and arguments[:1] in ((), (str,)):
         return {"type": "object"} | ({"additionalProperties": _schema(arguments[1], where)} if arguments else {})
     raise TypeError(f"expected a type that JSON Schema has, found {hint!r} for {where}: give the tool as a dictionary")

@@ -37,7 +37,7 @@ def call(name: str, read: Callable[[Any], T], /, **arguments: object) -> T:
     if "card" in arguments:
         card = arguments["card"]
         if not isinstance(card, _contract.ModelCard):
-            raise TypeError(f"expected a skulk.ModelCard, found {type(card).__name__}")
+            raise _skulk.invalid("card", f"expected a skulk.ModelCard, found an instance of {type(card).__name__}")
         arguments["card"] = snake(card.to_dict())
     return read(_skulk.call(name, arguments))
 

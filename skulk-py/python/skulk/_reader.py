@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
@@ -227,14 +226,15 @@ class VindexReader:
         ImportError without NumPy.
         """
         _arrays.numpy()
+        if isinstance(token, (str, bytes, bytearray, memoryview)):
+            found = type(token).__name__
+            message = f"expected a token's number, or several, found an instance of {found}: encode texts with the tokenizer"
+            raise _skulk.invalid("tokens", message)
         # Arrays without dimensions look as if they could be iterated, too.
-        if isinstance(token, str):
-            raise TypeError("expected a token's number, or several, found text: encode it with the tokenizer")
         if isinstance(token, Iterable) and getattr(token, "ndim", None) != 0:
-            ids = [index(one) for one in token]
+            ids = list(token)
             return self._ask("embed", _arrays.floats, tokens=ids).reshape(len(ids), self.hidden_size)
-        single: Any = token
-        return self._ask("embed", _arrays.floats, tokens=[index(single)])
+        return self._ask("embed", _arrays.floats, tokens=[token])
 
     def nearest(
         self,
@@ -358,7 +358,7 @@ class VindexReader:
         folder; `TensorMissingError` for what this folder lacks.
         """
         given: dict[str, Any] = {**options}
-        given |= {name: _ranges(given[name]) for name in ("layers", "experts") if given.get(name) is not None}
+        given |= {name: _ranges(name, given[name]) for name in ("layers", "experts") if given.get(name) is not None}
         return self._vindex.slice(target, given, progress, cancel)
 
     def verify(
@@ -381,17 +381,17 @@ def _open(path: Path, threads: int | None) -> VindexReader:
     return VindexReader(path, threads=threads)
 
 
-def _ranges(given: Any) -> list[dict[str, int]]:
+def _ranges(name: str, given: Any) -> list[dict[str, int]]:
     wrong = f"expected a range, ranges or pairs of the first number and the one behind the last, found {given!r:.80}"
     if not isinstance(given, Iterable) or isinstance(given, str):
-        raise TypeError(wrong)
+        raise _skulk.invalid(name, wrong)
     ranges: list[dict[str, int]] = []
     for each in [given] if isinstance(given, range) else given:
         if not isinstance(each, range):
             try:
                 start, stop = each
             except (TypeError, ValueError):
-                raise TypeError(wrong) from None
+                raise _skulk.invalid(name, wrong) from None
             ranges.append({"start": start, "end": stop})
         elif each.step == 1:
             ranges.append({"start": each.start, "end": each.stop})

@@ -18,7 +18,7 @@ from ._chat import ToolChat
 from ._contract import (Arch, Budget, ChatAnswer, ChatCall, ChatEvent, ChatFinish, ChatPrompt, Cluster, Device, Divergence,
     Drafter, Event, ExpertShard, FfnMemory, GgufFacts, Inventory, KvMemory, LinkSpeed, ModelCard, ModelMemory, Output, PlacedStage, Price,
     SpeculationReport, Stage, ToolResult)
-from ._errors import Error
+from ._errors import Error, InvalidArgumentError
 from ._report import PlanReport
 from .options import (ChatOptions, EmbeddingOptions, EmbedOptions, ExtractOptions, GenerateOptions, LinkOptions, LoadOptions,
     PlacementOptions, PlanOptions, PriceOptions, RenderOptions, ServeOptions, ToolOptions, VerifyOptions)
@@ -43,6 +43,7 @@ def is_gemma4_family(model_id: str, card: ModelCard | None = None) -> bool:
     """Whether a model is to be run as Gemma 4, by its id, its family or anything that its card says."""
 
 def call(name: str, arguments: dict[str, Any]) -> Any: ...
+def invalid(field: str, message: str) -> InvalidArgumentError: ...
 def inventory_from_checkpoint(path: str | PathLike[str]) -> Inventory: ...
 def inventory_from_draft_model(model: str | PathLike[str], path: str | PathLike[str]) -> Inventory: ...
 def measure_disk(path: str | PathLike[str]) -> float: ...
@@ -187,7 +188,9 @@ class Placement:
 
         Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its memory."""
 
-    def __eq__(self, value: object, /) -> bool: ...
+    def __eq__(self, value: object, /) -> bool:
+        """Whether both say the same; why, which is in their reports, does not count."""
+
     def _repr_html_(self) -> str: ...
 
 def serve(
@@ -730,7 +733,14 @@ class Region:
     def __array_interface__(self) -> dict[str, Any]: ...
     def dtype(self) -> str: ...
     def shape(self) -> tuple[int, ...]: ...
-    def rows(self, start: int, stop: int) -> bytes: ...
+    def rows(self, start: int, stop: int) -> Floats: ...
+
+@final
+class Floats:
+    """Numbers that are an array's alone."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
 
 def stop_waking() -> None:
     """Called when Python exits: no waker calls it from then on, and none is still at it."""
