@@ -310,3 +310,26 @@ fn dsml(cases: &Value) {
         assert_eq!(found, expected, "{case}");
     }
 }
+
+/// What the model puts between messages is no part of them; behind the last one it is told.
+#[test]
+fn what_lies_between_messages_is_dropped() {
+    let syntax = OutputSyntax { reasoning: None, tools: Some(ToolSyntax::Harmony) };
+    for (text, expected) in [
+        ("a<|end|>\n<|start|>assistant<|channel|>final<|message|>b", "ab"),
+        ("a<|end|>x<|message|>b", "ab"),
+        ("a<|end|>b", "ab"),
+    ] {
+        let mut parser = StreamParser::new(&syntax, &ParseOptions::default()).unwrap();
+        let mut found = String::new();
+        let pieces: Vec<String> = text.chars().map(String::from).collect();
+        let mut deltas: Vec<Delta> =
+            pieces.iter().flat_map(|piece| parser.push(piece, false).collect::<Vec<_>>()).collect();
+        deltas.extend(parser.finish());
+        for delta in deltas {
+            let Delta::Text { text } = delta else { panic!("{delta:?}") };
+            found += &text;
+        }
+        assert_eq!(found, expected, "{text}");
+    }
+}

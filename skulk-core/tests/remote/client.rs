@@ -707,6 +707,17 @@ fn one_by_one(to: &Address, later: Duration, says: bool) -> Address {
     address
 }
 
+/// Others compute with all features.
+#[test]
+fn features_that_others_would_not_heed_are_refused() {
+    let server = serving("stories260K", ServeOptions::default());
+    let few = computing().ffn_top_features(5);
+    let options = loading().engine_options(few).ffn_at(server.address().clone());
+    let error = Model::open(model_path("stories260K"), &options).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.context().contains(&("field", "ffn_top_features".to_owned())), "{error}");
+}
+
 /// As LARQL's recorded servers answer, and many a proxy.
 #[test]
 fn a_server_may_end_each_connection_behind_its_answer() {

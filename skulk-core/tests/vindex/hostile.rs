@@ -269,3 +269,13 @@ fn no_bytes_break_the_parsers() {
         }
     }
 }
+
+/// Who browses needs no more than where things lie.
+#[test]
+fn a_mixture_opens_without_facts_of_its_experts() {
+    let folder = mixture(false);
+    std::fs::write(folder.path().join("router_weights.bin"), [0; 64]).unwrap();
+    change_json(folder.path(), "index.json", |index| index["model_config"] = Value::Null);
+    let vindex = VindexReader::open(folder.path()).unwrap();
+    assert!(!vindex.tensors().is_empty());
+}
