@@ -1,4 +1,5 @@
-//! On which threads does work go on beside its caller? On up to 64, which end when there is no more; what is above waits.
+//! On which threads does work go on beside its caller? On one of its own; or, what hosts begin by hundreds and only computes, on
+//! up to 64, which end when there is no more.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +8,7 @@ use std::thread::Builder;
 
 use skulk::{Error, ErrorKind};
 
-/// Threads at a time: hosts begin work by hundreds, and systems limit threads.
+/// Threads that take turns: systems limit threads.
 const MOST: usize = 64;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -24,11 +25,25 @@ fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work` on another thread. What has begun first is first. A panic ends the work alone.
+/// Does `work` on a thread of its own.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`] where the system has no thread.
+pub fn start(work: impl FnOnce() + Send + 'static) -> skulk::Result<()> {
+    Builder::new().name("skulk-work".to_owned()).spawn(work).map(drop).map_err(no_thread)
+}
+
+fn no_thread(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::OutOfMemory, "cannot start a thread for the work")
+        .with_hint("let this process have more threads, or less go on at a time")
+        .with_source(e)
+}
+
+/// Does `work` when it is its turn. It must wait for nothing that others do.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] where the system has no thread and no other work has one.
-pub fn start(work: impl FnOnce() + Send + 'static) -> skulk::Result<()> {
+pub fn in_turn(work: impl FnOnce() + Send + 'static) -> skulk::Result<()> {
     let mut waiting = waiting();
     waiting.works.push_back(Box::new(work));
     if waiting.threads < MOST {
@@ -36,9 +51,7 @@ pub fn start(work: impl FnOnce() + Send + 'static) -> skulk::Result<()> {
             Ok(_) => waiting.threads += 1,
             Err(e) if waiting.threads == 0 => {
                 waiting.works.pop_back();
-                return Err(Error::new(ErrorKind::OutOfMemory, "cannot start a thread for the work")
-                    .with_hint("let this process have more threads")
-                    .with_source(e));
+                return Err(no_thread(e));
             }
             // A thread that there is will take it.
             Err(_) => {}
@@ -79,7 +92,7 @@ mod tests {
         let (done, ended) = channel();
         for i in 0..300 {
             let done = done.clone();
-            start(move || {
+            in_turn(move || {
                 let at_once = AT_ONCE.fetch_add(1, Ordering::SeqCst) + 1;
                 MOST_AT_ONCE.fetch_max(at_once, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(2));
@@ -103,7 +116,7 @@ mod tests {
         }
         assert_eq!(waiting().threads, 0);
         let (done, ended) = channel();
-        start(move || done.send(()).unwrap()).unwrap();
+        in_turn(move || done.send(()).unwrap()).unwrap();
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 }

@@ -58,7 +58,7 @@ impl EmbeddingModel {
         tell: Tell<'_>,
     ) -> napi::Result<()> {
         let model = Arc::clone(self.get()?);
-        job::start(&tell, token, move |work| {
+        job::in_turn(&tell, token, move |work| {
             let (options, spelling) = arguments_of(&arguments)?.options()?;
             let options = EmbedOptions::read(options, spelling)?.cancel(work.cancel);
             Ok(Answer::Floats(model.embed_with(&texts, &options)?.concat()))

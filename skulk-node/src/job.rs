@@ -99,6 +99,24 @@ pub(crate) fn start(
     token: &CancelToken,
     work: impl FnOnce(Work) -> skulk::Result<Answer> + Send + 'static,
 ) -> napi::Result<()> {
+    threads::start(told(tell, token, work)?).map_err(raise)
+}
+
+/// The same of what only computes, and hosts begin by hundreds.
+pub(crate) fn in_turn(
+    tell: &Tell<'_>,
+    token: &CancelToken,
+    work: impl FnOnce(Work) -> skulk::Result<Answer> + Send + 'static,
+) -> napi::Result<()> {
+    threads::in_turn(told(tell, token, work)?).map_err(raise)
+}
+
+/// `work`, whose steps and result JavaScript is told.
+fn told(
+    tell: &Tell<'_>,
+    token: &CancelToken,
+    work: impl FnOnce(Work) -> skulk::Result<Answer> + Send + 'static,
+) -> napi::Result<impl FnOnce() + Send + 'static> {
     let messages = tell.build_threadsafe_function::<Message>().build_callback(|message| {
         Ok(FnArgs::<(Option<String>, Option<String>, Option<Given>)>::from(match message.value {
             Message::Step(step) => (Some(step), None, None),
@@ -115,11 +133,10 @@ pub(crate) fn start(
         steps.call(Message::Step(step), NonBlocking);
     });
     let work_on = Work { cancel: token.child(), progress };
-    threads::start(move || {
+    Ok(move || {
         let done = catch_unwind(AssertUnwindSafe(|| work(work_on))).unwrap_or_else(|_| Err(lost()));
         messages.call(Message::Done(Box::new(done)), NonBlocking);
     })
-    .map_err(raise)
 }
 
 fn lost() -> Error {

@@ -214,8 +214,8 @@ impl Placement {
         py.detach(|| self.0.check(&card)).map_err(raise)
     }
 
-    /// `check`, and whether each part fits into what its node has now: what the budgets say, and without
-    /// budgets what the reference estimates.
+    /// `check`, and whether each part fits into what its node has now: what the budgets say, which count
+    /// the context that was planned, and without budgets what the reference estimates for `context_tokens`.
     #[pyo3(signature = (card, cluster, context_tokens=None), text_signature = "($self, card, cluster, context_tokens=8192)")]
     fn check_on(
         &self,

@@ -90,8 +90,11 @@ impl Server {
         self.end(py);
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        Ok(format!("<skulk.Server: {}>", self.0.get()?.address()))
+    fn __repr__(&self) -> String {
+        match self.0.here() {
+            Some(server) => format!("<skulk.Server: {}>", server.address()),
+            None => "<skulk.Server: of another process>".to_owned(),
+        }
     }
 }
 

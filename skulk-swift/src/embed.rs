@@ -10,7 +10,7 @@ use skulk_contract::options::{EmbedOptions, EmbeddingOptions};
 use crate::convert::{float_bytes, id_bytes, token_ids};
 use crate::error::{Answer, options};
 use crate::handle::Handle;
-use crate::work::{RawCancel, run};
+use crate::work::{RawCancel, run, run_in_turn};
 
 /// What is behind an `EmbeddingModel`.
 #[derive(uniffi::Object)]
@@ -34,7 +34,7 @@ impl RawEmbeddingModel {
     /// The vectors of texts, as floats behind each other.
     pub async fn embed(&self, texts: Vec<String>, given: String, cancel: Arc<RawCancel>) -> Answer<Vec<u8>> {
         let (model, embed) = (self.0.get()?, options(&given, EmbedOptions::read)?.cancel(cancel.0.clone()));
-        run(move || Ok(float_bytes(&model.embed_with(&texts, &embed)?.concat()))).await
+        run_in_turn(move || Ok(float_bytes(&model.embed_with(&texts, &embed)?.concat()))).await
     }
 
     /// The tokens of a text.

@@ -59,10 +59,21 @@ pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> skulk::Result<T> + Send + 'static,
 ) -> Answer<T> {
     let (sender, result) = oneshot::channel();
-    threads::start(move || {
-        // Where nobody waits any more, nobody wants the result.
-        let _ = sender.send(work());
-    })?;
+    // Where nobody waits any more, nobody wants the result.
+    threads::start(move || drop(sender.send(work())))?;
+    told(result).await
+}
+
+/// The same of what only computes, and hosts begin by hundreds.
+pub(crate) async fn run_in_turn<T: Send + 'static>(
+    work: impl FnOnce() -> skulk::Result<T> + Send + 'static,
+) -> Answer<T> {
+    let (sender, result) = oneshot::channel();
+    threads::in_turn(move || drop(sender.send(work())))?;
+    told(result).await
+}
+
+async fn told<T>(result: oneshot::Receiver<skulk::Result<T>>) -> Answer<T> {
     let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked"));
     Ok(result.await.unwrap_or_else(lost)?)
 }

@@ -36,10 +36,17 @@ fn of_schema(schema: &Value, field: &'static str) -> Result<()> {
         Value::Array(items) => items.iter().try_for_each(|item| of_schema(item, field)),
         Value::Object(keywords) => {
             is_open(keywords, field)?;
-            keywords.iter().try_for_each(|(keyword, value)| of_keyword(keyword, value, field))
+            let is_integer = keywords.get("type").is_some_and(|kind| kind == "integer");
+            let counts = |(keyword, value): &(&String, &Value)| !(is_integer && is_loose(keyword, value));
+            keywords.iter().filter(counts).try_for_each(|(keyword, value)| of_keyword(keyword, value, field))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a bound lets all integers of 64 bits through that are not below others: texts have no larger ones than these.
+fn is_loose(keyword: &str, value: &Value) -> bool {
+    matches!(keyword, "maximum" | "exclusiveMaximum") && value.as_f64().is_some_and(|bound| bound >= END)
 }
 
 fn of_keyword(keyword: &str, value: &Value, field: &'static str) -> Result<()> {
@@ -88,7 +95,7 @@ fn kept(number: &Number, is_kept: bool, field: &'static str) -> Result<()> {
     if is_kept {
         return Ok(());
     }
-    let message = format!("expected numbers that a float holds exactly, found {number}");
+    let message = format!("expected numbers that floats and integers of 64 bits hold alike, found {number}");
     Err(Error::argument(field, message).with_hint("give it as a text, or use a number from -2^53 to 2^53"))
 }
 

@@ -297,11 +297,10 @@ pub(crate) fn io_error(error: std::io::Error, path: &Path, what: &'static str) -
         .with_hint(hint)
 }
 
-/// `Ok` for a path at which a file may take the place of what is there: nothing, a file or a link to whatever it is.
+/// `Ok` for a path at which a file may take the place of what is there: nothing, a file, or a link to either.
 pub(crate) fn may_be_replaced(path: &Path) -> std::io::Result<()> {
-    let there = std::fs::symlink_metadata(path).map(|there| there.file_type());
-    match there {
-        Ok(kind) if !kind.is_file() && !kind.is_symlink() => {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
             Err(std::io::Error::other("what is there is no regular file, and stays"))
         }
         // Whatever is wrong with the path, writing says.
@@ -321,7 +320,17 @@ mod tests {
         std::fs::write(at("file"), "x").unwrap();
         std::os::unix::fs::symlink("file", at("link")).unwrap();
         let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, may) in [("none", true), ("file", true), ("link", true), ("socket", false), ("", false)] {
+        std::os::unix::fs::symlink("socket", at("to socket")).unwrap();
+        std::os::unix::fs::symlink("none", at("to none")).unwrap();
+        for (name, may) in [
+            ("none", true),
+            ("file", true),
+            ("link", true),
+            ("to none", true),
+            ("socket", false),
+            ("to socket", false),
+            ("", false),
+        ] {
             assert_eq!(may_be_replaced(&at(name)).is_ok(), may, "{name}");
         }
         assert!(may_be_replaced(Path::new("/dev/null")).is_err());

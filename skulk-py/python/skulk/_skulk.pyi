@@ -183,8 +183,8 @@ class Placement:
         Raises `PlacementInvalidError` otherwise."""
 
     def check_on(self, card: ModelCard, cluster: Cluster, context_tokens: int = 8192) -> None:
-        """`check`, and whether each part fits into what its node has now: what the budgets say, and without budgets
-        what the reference estimates.
+        """`check`, and whether each part fits into what its node has now: what the budgets say, which count the
+        context that was planned, and without budgets what the reference estimates for `context_tokens`.
 
         Raises `PlacementInvalidError` otherwise, and `PlanPendingError` where a node has not reported its memory."""
 

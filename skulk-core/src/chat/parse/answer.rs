@@ -182,7 +182,9 @@ impl Answer {
             }
             Mode::Between(kept) => {
                 let found = self.text.next(rest, special, |text| kept.push_str(text));
-                let Some((marker, meaning)) = found else { return };
+                let Some((marker, meaning)) = found.filter(|(_, meaning)| *meaning != Meaning::End) else {
+                    return;
+                };
                 let marker = marker.to_owned();
                 if matches!(meaning, Meaning::Reason | Meaning::Call) {
                     emit.text(kept);

@@ -163,7 +163,15 @@ impl ToolRounds {
                 self.messages.push(Message::tool(&call.id, result).with_name(&call.name));
             }
             self.round += 1;
-            self.stream = Some(self.session.chat(&self.messages, &self.options)?);
+            self.stream = match self.session.chat(&self.messages, &self.options) {
+                Ok(stream) => Some(stream),
+                // Nobody waits for that answer any more.
+                Err(_) if self.options.generate.cancel.is_cancelled() => {
+                    self.finish.iter_mut().for_each(|finish| finish.reason = ChatFinishReason::Cancelled);
+                    None
+                }
+                Err(error) => return Err(error),
+            };
         }
         Ok(())
     }

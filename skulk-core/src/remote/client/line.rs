@@ -75,34 +75,46 @@ impl Peer {
         }
     }
 
-    /// Waits for the answer; asks again where the server was busy, or had ended a kept connection.
-    pub(super) async fn exchange(
+    /// Waits for the answer; asks again where the server had ended a kept connection.
+    pub(super) async fn answer(
+        &self,
+        ask: &Ask,
+        (mut connection, mut pending): (Connection, Pending),
+    ) -> Result<(Connection, Answer)> {
+        loop {
+            match connection.receive(&mut pending, ask.most).await {
+                Ok(answer) => {
+                    connection.answered = Answered::Other;
+                    return Ok((connection, answer));
+                }
+                Err(Failed::Lost(_)) if connection.answered != Answered::Nothing => {
+                    let new = self.renew(connection.answered).await?;
+                    (connection, pending) = self.send(Some(new), ask).await?;
+                }
+                Err(failed) => return Err(failed.into_error(&self.target.address, "was lost")),
+            }
+        }
+    }
+
+    /// The same, again and again where the server is busy.
+    async fn exchange(
         self: Arc<Self>,
         ask: Ask,
         mut sent: (Connection, Pending),
     ) -> (Option<Connection>, Result<Answer>) {
         let mut pause = PAUSE;
         loop {
-            let (mut connection, mut pending) = sent;
-            let before = connection.answered;
-            let again = match connection.receive(&mut pending, ask.most).await {
-                Ok(answer) => {
-                    connection.answered = Answered::Other;
-                    if !answer.is_busy() {
-                        return (Some(connection), Ok(answer));
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = LONGEST.min(pause * 2);
-                    Ok(connection)
-                }
-                Err(Failed::Lost(_)) if before != Answered::Nothing => self.renew(before).await,
-                Err(failed) => Err(failed.into_error(&self.target.address, "was lost")),
+            let (connection, answer) = match self.answer(&ask, sent).await {
+                Ok(answered) => answered,
+                Err(error) => return (None, Err(error)),
             };
-            sent = match again {
-                Ok(connection) => match self.send(Some(connection), &ask).await {
-                    Ok(sent) => sent,
-                    Err(error) => return (None, Err(error)),
-                },
+            if !answer.is_busy() {
+                return (Some(connection), Ok(answer));
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST.min(pause * 2);
+            sent = match self.send(Some(connection), &ask).await {
+                Ok(sent) => sent,
                 Err(error) => return (None, Err(error)),
             };
         }

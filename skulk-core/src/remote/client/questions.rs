@@ -1,6 +1,5 @@
 //! What else can a server be asked? How it is, embeddings of tokens, and what its model expects behind a row.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -151,7 +150,7 @@ impl RemoteFfn {
         let until = Until { cancel, deadline: None, patience: after(peer.options.timeout) };
         let asked = Runtime::new()?.wait(until.wait(async {
             let sent = peer.send(None, &ask).await?;
-            Arc::clone(peer).exchange(ask, sent).await.1
+            peer.answer(&ask, sent).await.map(|(_, answer)| answer)
         }))?;
         let answer = asked.unwrap_or_else(|ended| Err(ended.into_error(address, "to answer")))?;
         answer.expect_ok(address)?;

@@ -83,15 +83,13 @@ pub(super) async fn answer(
     let route = ROUTES.iter().find(|(path, ..)| behind(head.uri.path(), path).is_some());
     let own = |reply: Reply| (reply.status(), reply);
     let (status, reply) = match route {
-        Some((_, _, Route::Health)) if [Method::GET, Method::HEAD].contains(&head.method) => {
+        Some((_, _, Route::Health)) if head.method == Method::GET => {
             own(json(StatusCode::OK, &served.health()))
         }
         _ if !served.guard.admits(&head.headers) => own(empty(StatusCode::UNAUTHORIZED)),
         None => own(empty(StatusCode::NOT_FOUND)),
         Some((_, true, _)) if head.method != Method::POST => own(not_allowed("POST")),
-        Some((_, false, _)) if ![Method::GET, Method::HEAD].contains(&head.method) => {
-            own(not_allowed("GET, HEAD"))
-        }
+        Some((_, false, _)) if head.method != Method::GET => own(not_allowed("GET")),
         Some((_, _, route)) => match of_route(served, activity, *route, &head, body).await {
             // Its messages are counted.
             Ok(reply) if matches!(route, Route::GrpcStream) => return reply,

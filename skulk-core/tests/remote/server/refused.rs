@@ -211,11 +211,9 @@ fn routes_methods_and_types_are_those_there_are() {
         let replied = get(&server, path);
         assert_eq!((replied.status, replied.body.len()), (404, 0), "{path}");
     }
-    for (method, path, allowed) in [
-        ("GET", "/v1/walk-ffn", "post"),
-        ("POST", "/v1/stats", "get, head"),
-        ("DELETE", "/v1/health", "get, head"),
-    ] {
+    for (method, path, allowed) in
+        [("GET", "/v1/walk-ffn", "post"), ("POST", "/v1/stats", "get"), ("DELETE", "/v1/health", "get")]
+    {
         let replied = ask(&server, method, path, &[], &[]);
         assert_eq!((replied.status, replied.header("allow")), (405, Some(allowed)), "{path}");
     }
