@@ -57,17 +57,17 @@ impl Spelling {
 /// Characters of a value that a message shows.
 const SHOWN: usize = 60;
 
-/// The name that is most like another one, if one is much like it.
-pub fn closest<'a>(name: &str, names: &'a [String]) -> Option<&'a String> {
-    let near = |known: &&String| strsim::jaro_winkler(known, name);
-    names.iter().max_by(|a, b| near(a).total_cmp(&near(b))).filter(|known| near(known) > 0.8)
-}
-
 /// `Ok` where the options that were given are all among these.
-fn expect_among<'a>(mut given: impl Iterator<Item = &'a String>, names: &[String]) -> skulk::Result<()> {
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for the first one that is not, with the closest one that there is.
+pub fn expect_among<'a>(mut given: impl Iterator<Item = &'a String>, names: &[String]) -> skulk::Result<()> {
     let Some(unknown) = given.find(|name| !names.contains(name)) else { return Ok(()) };
-    let hint = match closest(unknown, names) {
+    let near = |name: &&String| strsim::jaro_winkler(name, unknown);
+    let closest = names.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+    let hint = match closest.filter(|name| near(name) > 0.8) {
         Some(name) => format!("`{name}` is the closest option"),
+        None if names.is_empty() => "leave it out: there are none here".to_owned(),
         None => format!("options are {}", names.join(", ")),
     };
     let shown = clip(unknown);

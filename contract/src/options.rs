@@ -22,7 +22,7 @@ use skulk::{
 use crate::by_hand::{PlacementRules, PlanRequest};
 use crate::form::{self, constrain};
 use crate::given::{Address, FilePath, Given, Object};
-pub use crate::given::{Card, Spelling, closest};
+pub use crate::given::{Card, Spelling, expect_among};
 
 /// Options of one call, each of which may be left out. Those behind `with` are among them.
 macro_rules! options {

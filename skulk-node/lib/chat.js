@@ -184,13 +184,9 @@ class ToolChat {
     }
   }
 
-  /** Tells what became of a call. Of what is cancelled failures are told too, which else may end it. */
   #give({ id }, { text, failure }) {
-    const failed = failure !== undefined;
-    const told = failed && this.#stop.signal.aborted ? [`error: ${text}`, false] : [text, failed];
     try {
-      const result = JSON.parse(this.#running.call("give", id, ...told));
-      return { type: "result", result: { ...result, failed } };
+      return { type: "result", result: JSON.parse(this.#running.call("give", id, text, failure !== undefined)) };
     } catch (error) {
       throw error.kind === "ToolFailed" ? new SkulkError(error, { cause: failure?.error }) : error;
     }

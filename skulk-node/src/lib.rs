@@ -28,10 +28,10 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The name that is most like another one, if one is much like it.
+/// What is wrong, as JSON, where an option was given that is none of these.
 #[napi(catch_unwind)]
-pub fn closest(name: String, names: Vec<String>) -> Option<String> {
-    options::closest(&name, &names).cloned()
+pub fn misnamed(given: Vec<String>, names: Vec<String>) -> Option<String> {
+    options::expect_among(given.iter(), &names).err().map(|error| functions::failure(&error))
 }
 
 /// Calls a function of the contract with arguments as JSON, and gives JSON.

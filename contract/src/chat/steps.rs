@@ -95,7 +95,10 @@ impl ToolSteps {
         self.calling = false;
         let result = match outcome {
             Ok(content) => ToolResult::new(&call, content),
-            Err(error) if self.on_failure == OnToolFailure::Tell => ToolResult::failed(&call, &error),
+            // Once it is cancelled, that is how it ends.
+            Err(error) if self.on_failure == OnToolFailure::Tell || self.cancel.is_cancelled() => {
+                ToolResult::failed(&call, &error)
+            }
             Err(error) => {
                 self.ended = true;
                 let message = format!("a function failed that the model called: {error}");

@@ -1,7 +1,7 @@
 //! What may a text look like? What a constraint says, told token by token.
 //!
 //! A [`Constraint`] is what callers ask for. With the feature `grammar`, `llguidance` reads it; `vocabulary.rs` says what
-//! a model's tokens spell, `running.rs` which of them may come next. Without it, constraints are refused.
+//! a model's tokens spell, `numbers.rs` which numbers of schemas it keeps, `running.rs` which tokens may come next. Without it, constraints are refused.
 
 mod constraint;
 #[cfg(feature = "grammar")]

@@ -44,7 +44,7 @@ fn of_schema(schema: &Value, field: &'static str) -> Result<()> {
     }
 }
 
-/// Whether a bound lets all integers of 64 bits through that are not below others: texts have no larger ones than these.
+/// Whether an upper bound is beyond all integers of 64 bits, of which texts have no others where there is a bound.
 fn is_loose(keyword: &str, value: &Value) -> bool {
     matches!(keyword, "maximum" | "exclusiveMaximum") && value.as_f64().is_some_and(|bound| bound >= END)
 }
