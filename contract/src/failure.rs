@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use skulk::{ContextDetail, Error, ErrorKind, Fault, Output, PlanReport, Retry, ShapeDetail};
 
+use crate::given::Spelling;
+use crate::words::told;
+
 /// An error. Its text is all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -15,9 +18,9 @@ pub struct Failure<'a> {
     /// The kind's code, as in `file.not_found`: the same in every language, and it does not change.
     pub code: &'static str,
     /// What happened.
-    pub message: &'a str,
+    pub message: String,
     /// What to do.
-    pub hint: Option<&'a str>,
+    pub hint: Option<String>,
     /// Whether trying again can help.
     pub retry: Retry,
     /// What it concerns, by name, as `file` and `field`. Several of one name are one text.
@@ -47,10 +50,12 @@ pub struct FailureDetail<'a> {
     pub found: Option<&'a [usize]>,
 }
 
-impl<'a> From<&'a Error> for Failure<'a> {
-    fn from(error: &'a Error) -> Self {
+impl<'a> Failure<'a> {
+    /// The error in a host's words: with options called as it calls them.
+    pub fn of(error: &'a Error, spelling: Spelling) -> Self {
+        let named = told(error, spelling);
         let mut context = BTreeMap::<_, String>::new();
-        for (name, text) in error.context() {
+        for (name, text) in named.context() {
             context
                 .entry(*name)
                 .and_modify(|all| {
@@ -59,21 +64,22 @@ impl<'a> From<&'a Error> for Failure<'a> {
                 })
                 .or_insert_with(|| text.clone());
         }
+        let causes = format!("{error:?}").split_off(error.to_string().len());
         Self {
             kind: error.kind().name(),
             code: error.code(),
-            message: error.message(),
-            hint: error.hint(),
+            message: named.message().to_owned(),
+            hint: named.hint().map(str::to_owned),
             retry: error.retry(),
             context,
             detail: FailureDetail::of(error),
-            text: format!("{error:?}"),
+            text: format!("{named}{causes}"),
         }
     }
 }
 
 impl<'a> FailureDetail<'a> {
-    fn of(error: &'a Error) -> Option<Self> {
+    pub(crate) fn of(error: &'a Error) -> Option<Self> {
         let none = Self::default();
         if let Some(faults) = error.detail::<Vec<Fault>>() {
             Some(Self { faults: Some(faults), ..none })
@@ -97,10 +103,10 @@ pub struct Outcome<'a> {
 
 impl<'a> Outcome<'a> {
     /// The same of all, in their order.
-    pub fn all(results: &'a [skulk::Result<Output>]) -> Vec<Self> {
+    pub fn all(results: &'a [skulk::Result<Output>], spelling: Spelling) -> Vec<Self> {
         let of = |result: &'a skulk::Result<Output>| Self {
             output: result.as_ref().ok(),
-            failure: result.as_ref().err().map(Into::into),
+            failure: result.as_ref().err().map(|error| Failure::of(error, spelling)),
         };
         results.iter().map(of).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 use serde_path_to_error::Segment;
 use skulk::card::{self, ConfigFacts, GgufFacts, GgufFile, ReasoningRequest};
 use skulk::extract::VindexWriter;
-use skulk::plan::{Cluster, Inventory, Node, PlanReport, backend, memory, split};
-use skulk::remote::measure_link;
+use skulk::plan::{Cluster, Inventory, LinkSpeed, Node, PlanReport, backend, memory, split};
+use skulk::remote::{ConnectOptions, ServeOptions, measure_link};
 use skulk::vindex::{VindexProgress, verify_vindex};
-use skulk::{CancelToken, Error, ErrorKind, ModelCard, Profile};
+use skulk::{CancelToken, Error, ErrorKind, ModelCard, Profile, Server};
 
 use crate::by_hand::PlacementOptions;
 use crate::options::{ExtractOptions, LinkOptions, ProfileOptions, RingsOptions, Spelling, VerifyOptions};
+use crate::words::keep_names;
 use crate::{Failure, VerifyReport};
 
 /// What stops a function, and hears how far it is, as JSON.
@@ -140,8 +141,8 @@ fn invalid(field: &str, cause: &serde_path_to_error::Error<serde_json::Error>, s
 }
 
 fn unsound(field: &str, at: &str, cause: &serde_json::Error) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("expected a sound `{field}`, found{at}: {cause}"))
-        .with("field", field)
+    let message = format!("expected a sound `{field}`, found{at}: {cause}");
+    keep_names(Error::new(ErrorKind::InvalidArgument, message).with("field", field))
 }
 
 /// What a value is in JSON.
@@ -153,9 +154,27 @@ pub fn write(value: &impl Serialize) -> skulk::Result<String> {
         .map_err(|e| Error::new(ErrorKind::Internal, "expected a value that JSON can hold").with_source(e))
 }
 
-/// An error as JSON.
+/// An error as JSON, in the words of hosts whose names are `likeThis`.
 pub fn failure(error: &Error) -> String {
-    write(&Failure::from(error)).unwrap_or_default()
+    write(&Failure::of(error, Spelling::Camel)).unwrap_or_default()
+}
+
+/// How fast the link to a server is.
+///
+/// # Errors
+/// As [`measure_link`].
+pub fn link_speed(address: &str, options: &ConnectOptions) -> skulk::Result<LinkSpeed> {
+    let measure = || measure_link(&address.parse()?, options);
+    measure().map_err(keep_names)
+}
+
+/// Serves the blocks of the checkpoint at a path.
+///
+/// # Errors
+/// As [`skulk::serve`]; what is wrong with the checkpoint.
+pub fn serve(path: &Path, options: &ServeOptions) -> skulk::Result<Server> {
+    let serve = || skulk::serve(&*skulk::open_checkpoint(path)?, options);
+    serve().map_err(keep_names)
 }
 
 /// A card's own JSON, which has every field.
@@ -227,7 +246,7 @@ functions! { given, work:
     "nodeMeasureLink" (address: String) => {
         let (options, spelling) = given.options()?;
         let options = LinkOptions::read(options, spelling)?.cancel(work.cancel.clone());
-        write(&measure_link(&address.parse()?, &options)?)
+        write(&link_speed(&address, &options)?)
     };
     "clusterLocal" () => write(&Cluster::local());
     "cluster" (cluster: Cluster) => write(&cluster);

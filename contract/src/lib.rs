@@ -11,6 +11,7 @@ mod given;
 pub mod options;
 pub mod price;
 pub mod threads;
+mod words;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,6 +27,7 @@ use skulk::vindex::{self, VerifiedFile, VindexPart};
 use skulk::{ByteSize, Checkpoint, EngineId, KvType, NodeId, TokenId, VindexReader};
 
 pub use failure::{Failure, FailureDetail, Outcome, kinds};
+pub use words::keep_names;
 
 /// Data that are made from `$source`: their fields, each with its value.
 macro_rules! view {

@@ -49,7 +49,8 @@ macro_rules! options {
             /// [`InvalidArgument`](skulk::ErrorKind::InvalidArgument) for names that there are not, with the closest
             /// that there is, and for values of another kind.
             pub fn read(given: Map<String, Value>, spelling: Spelling) -> skulk::Result<$target> {
-                Self::take(&mut Given::new(given, spelling, &Self::names())?)
+                let read = || Self::take(&mut Given::new(given, spelling, &Self::names())?);
+                read().map_err($crate::keep_names)
             }
 
             pub(crate) fn names() -> Vec<&'static str> {

@@ -121,7 +121,7 @@ fn failing(case: &Value) -> skulk::Result<()> {
 fn what_is_refused_is_refused_alike_in_every_language() {
     each("errors.json", |case| {
         let error = failing(case).unwrap_err();
-        let failure = Failure::from(&error);
+        let failure = Failure::of(&error, Spelling::Camel);
         let places: Vec<_> = failure.context.keys().collect();
         json!({
             "code": failure.code, "kind": failure.kind, "retry": failure.retry,

@@ -1,8 +1,6 @@
 "use strict";
 // What is thrown? A `SkulkError`, whoever found the failure.
 
-const names = require("./names.js");
-
 /** What ended a call. Its `kind` and `code` are the same in every language. */
 class SkulkError extends Error {
   constructor(failure, options) {
@@ -31,36 +29,13 @@ function raise(error) {
   return new SkulkError({ kind: "Internal", code: "internal", message, hint, retry: "never" }, { cause: error });
 }
 
-const camel = (name) => name.replace(/_([a-z\d])/g, (_, letter) => letter.toUpperCase());
-const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-
-/** What options are called here, by what the library calls them. */
-const CALLED = new Map(Object.values(names).flat().map((name) => [snake(name), name]));
-
-/** Names that are no part of another, as of a member or a file. */
-const ALONE = /(?<![\w.[])[a-z][a-z\d]*(?:_[a-z\d]+)+(?![\w.])/g;
-/** Names of which members may follow. */
-const FIRST = /(?<![\w.[\]])[a-z][a-z\d]*(?:_[a-z\d]+)+/g;
-
-/** A text with a part of it said otherwise. */
-const retold = (text, part, own) => (part === own ? text : text.replace(part, () => own));
-
-/** A failure, with options and arguments called as hosts call them. What is in files is called as there. */
-function spelled({ kind, context, hint, text, ...rest }) {
-  const called = (name) => CALLED.get(name) ?? (kind === "InvalidArgument" ? camel(name) : name);
-  const field = context.field?.replace(FIRST, called);
-  const advice = hint && hint.replace(ALONE, (name) => CALLED.get(name) ?? name);
-  const told = retold(retold(text, `field: ${context.field}`, `field: ${field}`), `; ${hint}`, `; ${advice}`);
-  return { ...rest, kind, context: field ? { ...context, field } : context, hint: advice, text: told };
-}
-
 /** The error that the library describes. */
 function failed(failure) {
   const facts = Object.entries(failure.detail ?? {}).filter(([, fact]) => fact !== null);
   const { PlanReport } = require("./plans.js");
   const read = ([name, fact]) => [name, name === "report" ? PlanReport.of(fact) : fact];
   const detail = facts.length > 0 ? Object.fromEntries(facts.map(read)) : null;
-  return new SkulkError({ ...spelled(failure), detail });
+  return new SkulkError({ ...failure, detail });
 }
 
 /** An argument that cannot be. */

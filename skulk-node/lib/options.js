@@ -1,7 +1,7 @@
 "use strict";
 // What does a host ask for? Options by name, all of which somebody reads.
 
-const { SkulkError, invalid } = require("./errors.js");
+const { failed, invalid } = require("./errors.js");
 const native = require("./native.js");
 const { shown } = require("./values.js");
 
@@ -14,8 +14,7 @@ function optionsOf(options, names, field = "options") {
   }
   const given = Object.getOwnPropertyNames(options);
   const failure = native.misnamed(given, names);
-  // It calls options as the host does already.
-  if (failure !== null) throw new SkulkError(JSON.parse(failure));
+  if (failure !== null) throw failed(JSON.parse(failure));
   const pairs = given.map((name) => [name, options[name] ?? undefined]);
   return Object.fromEntries(pairs.filter(([, value]) => value !== undefined));
 }

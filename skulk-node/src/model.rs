@@ -5,7 +5,7 @@ use napi_derive::napi;
 use serde_json::json;
 use skulk::{Prompt, TokenId, Tokenizer};
 use skulk_contract::functions::write;
-use skulk_contract::options::{self, GenerateOptions, LoadOptions};
+use skulk_contract::options::{self, GenerateOptions, LoadOptions, Spelling};
 use skulk_contract::{ModelFacts, Outcome, SpeculationReport, Vocabulary};
 
 use crate::arguments_of;
@@ -106,7 +106,7 @@ impl Model {
             options.cancel = work.cancel;
             let prompts = texts.into_iter().map(|text| options::prompt(prompt(text), append));
             let prompts = prompts.collect::<skulk::Result<Vec<_>>>()?;
-            write(&Outcome::all(&model.generate_batch(prompts, &options))).map(Answer::Json)
+            write(&Outcome::all(&model.generate_batch(prompts, &options), Spelling::Camel)).map(Answer::Json)
         })
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use napi_derive::napi;
+use skulk_contract::functions;
 use skulk_contract::options::{ServeOptions, grace};
 
 use crate::arguments_of;
@@ -22,7 +23,7 @@ pub fn serve(arguments: String, token: &CancelToken, tell: Tell<'_>) -> napi::Re
         let path: PathBuf = given.take("path")?;
         let (options, spelling) = given.options()?;
         let options = ServeOptions::read(options, spelling)?.cancel(work.cancel);
-        skulk::serve(&*skulk::open_checkpoint(path)?, &options).map(Answer::Server)
+        functions::serve(&path, &options).map(Answer::Server)
     })
 }
 

@@ -55,7 +55,8 @@ test("a key is asked for", async () => {
   if (listen) assert.equal(server.address, listen);
   assert.ok(await text(await at(STORIES, [server], { peerKey: "a-long-key" })));
   for (const peerKey of ["another", undefined]) {
-    const refused = failure("PeerFailed", { retry: "after_replan", code: "peer.failed" });
+    const hint = "give the server's key with the option peerKey";
+    const refused = failure("PeerFailed", { retry: "after_replan", code: "peer.failed", hint });
     await assert.rejects(at(STORIES, [server], { peerKey }), refused);
   }
   await server.stop();

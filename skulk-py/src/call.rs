@@ -6,7 +6,7 @@ use skulk::card::GgufFacts;
 use skulk_contract::functions::{self, Arguments, Work};
 use skulk_contract::options::Spelling;
 
-use crate::error::{raise, raise_as_is};
+use crate::error::raise;
 use crate::given;
 use crate::json::{self, CONTRACT};
 
@@ -19,7 +19,7 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut given = Arguments::of(given::fields(arguments)?, Spelling::Snake);
     let given = py.detach(|| functions::call(name, &mut given, &Work::default()));
-    json::plain(py, &given.map_err(raise_as_is)?)
+    json::plain(py, &given.map_err(raise)?)
 }
 
 /// What the start of a GGUF file says that a card needs.

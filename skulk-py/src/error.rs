@@ -7,7 +7,8 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyString};
 use skulk::{ContextDetail, ErrorKind, Fault, ShapeDetail};
-use skulk_contract::Failure;
+use skulk_contract::options::Spelling;
+use skulk_contract::{Failure, keep_names};
 
 use crate::json::CONTRACT;
 use crate::plan::report_of;
@@ -18,14 +19,9 @@ pub(crate) fn error_kinds() -> Vec<(&'static str, &'static str)> {
     skulk_contract::kinds().collect()
 }
 
-/// The exception for a failure of the library, which calls options of loading by their own names.
+/// The exception for a failure of the library.
 pub(crate) fn raise(error: skulk::Error) -> PyErr {
     Python::attach(|py| exception(py, &error).map_or_else(|e| e, PyErr::from_value))
-}
-
-/// The same for arguments that were read, and for what has options of its own.
-pub(crate) fn raise_as_is(error: skulk::Error) -> PyErr {
-    Python::attach(|py| told(py, &error, &error).map_or_else(|e| e, PyErr::from_value))
 }
 
 /// An argument is not what it may be.
@@ -35,10 +31,10 @@ pub(crate) fn argument(
     hint: Option<&'static str>,
 ) -> PyErr {
     let error = skulk::Error::new(ErrorKind::InvalidArgument, message).with("field", field);
-    raise_as_is(match hint {
+    raise(keep_names(match hint {
         Some(hint) => error.with_hint(hint),
         None => error,
-    })
+    }))
 }
 
 /// What is to be raised where an argument of the package is not what it may be.
@@ -51,60 +47,10 @@ pub(crate) fn invalid<'py>(
     argument(field, message.to_string_lossy().into_owned(), None).into_value(py).into_bound(py).into_any()
 }
 
-/// Options of loading that the library calls otherwise than `skulk.options.LoadOptions`.
-const OPTIONS: [(&str, &str); 7] = [
-    ("address", "ffn_at"),
-    ("engine_name", "engine"),
-    ("identity", "peer_identity"),
-    ("key", "peer_key"),
-    ("roots", "peer_roots"),
-    ("rows_q8k", "peer_rows_q8k"),
-    ("timeout", "peer_timeout"),
-];
-
-/// The error in words with Python's names of options, which stand behind the word option.
-fn renamed(error: &skulk::Error) -> skulk::Error {
-    // Addresses that belong to nodes are an option of their own.
-    let of_node = error.context().iter().any(|(place, _)| *place == "node");
-    let own = |name: &str| match OPTIONS.iter().find(|(library, _)| *library == name) {
-        Some(("address", _)) if of_node => "addresses".to_owned(),
-        found => found.map_or(name, |(_, python)| python).to_owned(),
-    };
-    let spelled = |text: &str| {
-        let mut parts = text.split("option ");
-        let first = parts.next().unwrap_or_default().to_owned();
-        parts.fold(first, |text, part| {
-            let end = part.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
-            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-            format!("{text}option {}{rest}", own(name))
-        })
-    };
-    let named = skulk::Error::new(error.kind(), spelled(error.message()));
-    let named = error.context().iter().fold(named, |named, (place, text)| match *place {
-        "field" => named.with("field", own(text)),
-        place => named.with(place, text),
-    });
-    match error.hint() {
-        Some(hint) => named.with_hint(spelled(hint)),
-        None => named,
-    }
-}
-
 pub(crate) fn exception<'py>(py: Python<'py>, error: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
-    told(py, error, &renamed(error))
-}
-
-/// The exception for an error, in the words of `named`.
-fn told<'py>(py: Python<'py>, error: &skulk::Error, named: &skulk::Error) -> PyResult<Bound<'py, PyAny>> {
     let class = format!("{}Error", error.kind().name());
-    let failure = Failure::from(named);
-    let causes = format!("{error:?}").split_off(error.to_string().len());
-    let value = py.import("skulk._errors")?.getattr(class)?.call1((format!("{named}{causes}"),))?;
-    value.setattr("code", failure.code)?;
-    value.setattr("message", failure.message)?;
-    value.setattr("hint", failure.hint)?;
-    value.setattr("retry", error.retry().as_str())?;
-    value.setattr("context", failure.context.into_py_dict(py)?)?;
+    let failure = Failure::of(error, Spelling::Snake);
+    let value = py.import("skulk._errors")?.getattr(class)?.call1((failure.text,))?;
     let detail = facts(py, error)?;
     let fact = |name: &str| detail.as_ref().and_then(|facts| facts.get_item(name).ok().flatten());
     match error.kind() {
@@ -113,13 +59,18 @@ fn told<'py>(py: Python<'py>, error: &skulk::Error, named: &skulk::Error) -> PyR
         }
         ErrorKind::FileNotFound | ErrorKind::FileIo => {
             value.setattr("errno", errno(py, error)?)?;
-            value.setattr("strerror", named.message())?;
+            value.setattr("strerror", &failure.message)?;
             let file = error.context().iter().find(|(name, _)| matches!(*name, "file" | "folder"));
             value.setattr("filename", file.map(|(_, path)| path))?;
         }
         ErrorKind::PlanNoFit | ErrorKind::PlanPending => value.setattr("report", fact("report"))?,
         _ => {}
     }
+    value.setattr("code", failure.code)?;
+    value.setattr("message", failure.message)?;
+    value.setattr("hint", failure.hint)?;
+    value.setattr("retry", error.retry().as_str())?;
+    value.setattr("context", failure.context.into_py_dict(py)?)?;
     value.setattr("detail", detail)?;
     Ok(value)
 }

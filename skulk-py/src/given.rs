@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 use skulk_contract::options::Spelling;
 
 use crate::convert::{each, is_mapping, kind, text};
-use crate::error::{argument, raise_as_is};
+use crate::error::{argument, raise};
 
 /// Reads options that were given by name.
 pub(crate) fn options<T>(
@@ -14,7 +14,7 @@ pub(crate) fn options<T>(
     read: impl FnOnce(Map<String, Value>, Spelling) -> skulk::Result<T>,
 ) -> PyResult<T> {
     let fields = given.map(fields).transpose()?.unwrap_or_default();
-    read(fields, Spelling::Snake).map_err(raise_as_is)
+    read(fields, Spelling::Snake).map_err(raise)
 }
 
 /// What was given by name.

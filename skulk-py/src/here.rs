@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use skulk::{Error, ErrorKind};
 
-use crate::error::raise_as_is;
+use crate::error::raise;
 
 /// What the process that made it may use, and others only leave alone: they would wait for threads without end.
 pub(crate) struct Here<T> {
@@ -27,7 +27,7 @@ impl<T> Here<T> {
             let message =
                 "expected something of this process, found what another one made that forked this one";
             let error = Error::new(ErrorKind::InvalidArgument, message);
-            raise_as_is(error.with_hint("load the model in the process that uses it, or spawn processes"))
+            raise(error.with_hint("load the model in the process that uses it, or spawn processes"))
         })
     }
 }

@@ -10,7 +10,7 @@ use skulk_contract::functions::sound;
 use skulk_contract::options::Spelling;
 
 use crate::convert::kind;
-use crate::error::{argument, raise, raise_as_is};
+use crate::error::{argument, raise};
 use crate::given;
 
 fn fields<'py>(field: &str, value: &Bound<'py, PyAny>, class: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -27,7 +27,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     argument: &Bound<'_, PyAny>,
     class: &str,
 ) -> PyResult<T> {
-    sound(field, given::value(field, &fields(field, argument, class)?)?, Spelling::Snake).map_err(raise_as_is)
+    sound(field, given::value(field, &fields(field, argument, class)?)?, Spelling::Snake).map_err(raise)
 }
 
 /// A `skulk.ModelCard`, checked as if it came from a file.

@@ -8,15 +8,15 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use skulk::plan::{Cluster, Inventory, Node, memory};
-use skulk::remote;
 use skulk_contract::by_hand::{self, PlacementOptions};
+use skulk_contract::functions;
 use skulk_contract::options::{LinkOptions, PlanOptions};
 use skulk_contract::price::PriceOptions;
 use skulk_contract::{ExpertShard, PlacedStage, Price};
 
 use crate::cancel::CancelToken;
 use crate::convert::{each, kind, optional, text, unsigned};
-use crate::error::{argument, raise, raise_as_is};
+use crate::error::{argument, raise};
 use crate::given;
 use crate::json::{self, CONTRACT};
 use crate::model::placement_of;
@@ -309,10 +309,10 @@ pub(crate) fn measure_link<'py>(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = given::options(Some(options), LinkOptions::read)?;
-    let address = text("address", address)?.parse().map_err(raise_as_is)?;
-    let work = |cancel, _: Sender<()>| remote::measure_link(&address, &options.cancel(cancel));
+    let address = text("address", address)?;
+    let work = |cancel, _: Sender<()>| functions::link_speed(&address, &options.cancel(cancel));
     let measured = attempt(py, cancel, work, |()| Ok(()))?;
-    CONTRACT.one(py, "LinkSpeed", &measured.map_err(raise_as_is)?)
+    CONTRACT.one(py, "LinkSpeed", &measured.map_err(raise)?)
 }
 
 /// A report as `skulk.PlanReport`.

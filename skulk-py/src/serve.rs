@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyRange, PyTuple};
+use skulk_contract::functions;
 use skulk_contract::options::{ServeOptions, grace};
 
 use crate::cancel::CancelToken;
-use crate::error::raise_as_is;
+use crate::error::raise;
 use crate::given;
 use crate::here::Here;
 use crate::wait::{attempt, beside};
@@ -34,10 +35,8 @@ pub(crate) fn serve(
 ) -> PyResult<Server> {
     let options = options.map(spelled).transpose()?;
     let options = given::options(options.as_ref(), ServeOptions::read)?;
-    let load = |cancel, _silent: Sender<()>| {
-        skulk::serve(&*skulk::open_checkpoint(path)?, &options.cancel(cancel)).map(Arc::new)
-    };
-    attempt(py, cancel, load, |()| Ok(()))?.map(Here::new).map(Server).map_err(raise_as_is)
+    let load = |cancel, _silent: Sender<()>| functions::serve(&path, &options.cancel(cancel)).map(Arc::new);
+    attempt(py, cancel, load, |()| Ok(()))?.map(Here::new).map(Server).map_err(raise)
 }
 
 /// Options with ranges as the library reads them.
@@ -72,7 +71,7 @@ impl Server {
     /// left then is cut off. Returns when all has ended. Ctrl-C ends waiting for it.
     #[pyo3(signature = (grace=0.0))]
     fn stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let grace = self::grace(grace).map_err(raise_as_is)?;
+        let grace = self::grace(grace).map_err(raise)?;
         self.waiting(py, move |server| server.stop(grace))
     }
 

@@ -219,6 +219,7 @@ def test_options_of_loading_have_their_own_names() -> None:
             skulk.Model.load(FIXTURES / "stories260K", threads=1, **options)
         return caught.value
 
+    assert failing(engine="").context["field"] == "engine"
     assert failing(placement=[("", 5)]).context["field"] == "placement"
     assert "fewer than 2^64 seconds" in failing(peer_timeout=float("inf")).message
     both = failing(engine="cpu", placement=[("cpu", 5)])

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use skulk_contract::functions::write;
-use skulk_contract::options::{GenerateOptions, LoadOptions};
+use skulk_contract::options::{GenerateOptions, LoadOptions, Spelling};
 use skulk_contract::{ModelFacts, Outcome, SpeculationReport};
 
 use crate::chat::{RawChatStream, conversation};
@@ -135,7 +135,7 @@ impl RawModel {
         let prompt = |prompt: RawPrompt| Ok(skulk_contract::options::prompt(prompt.prompt()?, append)?);
         let prompts = prompts.into_iter().map(prompt).collect::<Answer<Vec<_>>>()?;
         let model = self.0.get()?;
-        run(move || write(&Outcome::all(&model.generate_batch(prompts, &given)))).await
+        run(move || write(&Outcome::all(&model.generate_batch(prompts, &given), Spelling::Camel))).await
     }
 
     /// Which way to compute tokens ahead is the fastest, as JSON.

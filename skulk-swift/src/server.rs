@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use skulk_contract::functions;
 use skulk_contract::options::{ServeOptions, grace};
 
 use crate::error::{Answer, options};
@@ -18,7 +19,7 @@ impl RawServer {
     #[uniffi::constructor]
     pub async fn serve(path: String, given: String, cancel: Arc<RawCancel>) -> Answer<Arc<Self>> {
         let serve = options(&given, ServeOptions::read)?.cancel(cancel.0.clone());
-        let server = run(move || skulk::serve(&*skulk::open_checkpoint(path)?, &serve)).await?;
+        let server = run(move || functions::serve(path.as_ref(), &serve)).await?;
         Ok(Arc::new(Self(Arc::new(server))))
     }
 

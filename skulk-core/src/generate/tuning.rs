@@ -132,6 +132,7 @@ impl Model {
         }
         let fixed = [
             ("draft_tokens", options.draft_tokens.is_some()),
+            ("draft_tree", options.draft_tree.is_some()),
             ("speculate", options.speculate == Speculate::Off),
         ];
         if let Some((field, _)) = fixed.into_iter().find(|(_, fixed)| *fixed) {

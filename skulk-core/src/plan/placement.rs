@@ -80,7 +80,7 @@ impl Placement {
     /// [`ErrorKind::PlacementInvalid`](crate::ErrorKind::PlacementInvalid) for zero stages, or more stages than layers, and for
     /// what is no name of an engine, as a backend's tag.
     pub fn even(n_layers: usize, stages: usize, engine: &EngineId) -> Result<Self> {
-        is_name(engine.as_str())?;
+        is_name("engine", engine.as_str())?;
         if stages == 0 || stages > n_layers {
             let message = format!("expected 1 to {n_layers} stages, one layer each at least, found {stages}");
             return Err(invalid(message, "ask for no more stages than layers").with("field", "stages"));
@@ -113,7 +113,7 @@ impl Placement {
         let mut end = 0usize;
         let stages = counts.into_iter().map(|(engine, layers)| {
             let engine = engine.as_ref();
-            is_name(engine)?;
+            is_name("placement", engine)?;
             let start = end;
             // Too many for any model: the model will say so.
             end = end.saturating_add(layers);
@@ -245,12 +245,12 @@ impl Placement {
 }
 
 /// Whether an engine can have this name.
-fn is_name(engine: &str) -> Result<()> {
+fn is_name(field: &str, engine: &str) -> Result<()> {
     if can_name_an_engine(engine) {
         return Ok(());
     }
     let message = format!("expected the name of an engine, found `{engine}`");
-    Err(invalid(message, "name an engine as in cpu, wgpu or candle-cuda:1").with("field", "placement"))
+    Err(invalid(message, "name an engine as in cpu, wgpu or candle-cuda:1").with("field", field))
 }
 
 impl fmt::Display for Placement {

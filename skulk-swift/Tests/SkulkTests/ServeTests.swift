@@ -79,6 +79,7 @@ private func cutOff(
             for key in ["another", nil] {
                 let error = try await failure(.peerFailed) { _ = try await load(storiesPath, server, key: key) }
                 #expect(error.retry == .afterReplan && error.code == "peer.failed")
+                #expect(error.hint == "give the server's key with the option peerKey")
             }
             try await server.stop()
         }
