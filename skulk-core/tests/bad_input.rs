@@ -12,8 +12,8 @@ use skulk::ErrorKind::{
 use skulk::arch::{Activation, ArchSpec, RopeScaling, Window};
 use skulk::engine::{KvType, ShardSpec};
 use skulk::{
-    ByteSize, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model,
-    Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
+    ByteSize, CancelToken, ContextDetail, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions,
+    LoadOptions, Model, Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 
 use crate::fixtures::copied;
@@ -281,6 +281,14 @@ fn prompts() {
         let error = session.generate(prompt, GenerateOptions::default()).err().unwrap();
         expect("prompt", &error, InvalidArgument, &names);
     }
+    // What has a session of its own follows nothing.
+    let (follows, options) = (|| Prompt::Append("Once".into()), GenerateOptions::default());
+    let refused = |error| expect("append", &error, InvalidArgument, &["append", "follows"]);
+    refused(model.generate(follows(), options.clone()).err().unwrap());
+    refused(model.generate_batch([follows()], &options).remove(0).err().unwrap());
+    refused(model.tune_speculation([follows()], &options).err().unwrap());
+    refused(model.logits(follows(), &CancelToken::new()).err().unwrap());
+    refused(model.divergence(&model, follows(), &CancelToken::new()).err().unwrap());
     for (len, max_tokens, needed) in
         [(16, None, 17), (40, None, 41), (10, Some(7), 17), (10, Some(usize::MAX), usize::MAX)]
     {

@@ -228,7 +228,7 @@ export class Model implements Disposable, AsyncDisposable {
    * The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model computed
    * on machines that are lost is elsewhere there. Both exist while both are used.
    */
-  replan(placement: NonNullable<LoadOptions["placement"]>): Promise<Model>;
+  replan(placement: NonNullable<LoadOptions["placement"]>, options?: Stoppable | null): Promise<Model>;
   /** Generates in a session of its own, which is gone with the generation. */
   generate(prompt: Prompt, options?: Omit<GenerateOptions, "append"> | null): Generation;
   /**
@@ -306,7 +306,7 @@ export class Session implements Disposable, AsyncDisposable {
    * This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an error
    * cut off, which `resume` goes on with. Keys and values are computed again when it does.
    */
-  recover(placement: NonNullable<LoadOptions["placement"]>): Promise<Session>;
+  recover(placement: NonNullable<LoadOptions["placement"]>, options?: Stoppable | null): Promise<Session>;
   /** The same in a model that is loaded already, which several conversations may share. */
   recoverIn(model: Model): Promise<Session>;
   /**

@@ -96,9 +96,9 @@ class Session {
   }
 
   async recover(placement, options) {
-    optionsOf(options, []);
+    const own = optionsOf(options, ["signal"]);
     const on = placementOf(placement);
-    return new Session(KEY, await work((token, tell) => this.#native.recover(on, token, tell)));
+    return new Session(KEY, await work((token, tell) => this.#native.recover(on, token, tell), own));
   }
 
   async recoverIn(model, options) {
@@ -202,9 +202,9 @@ class Model {
   }
 
   async replan(placement, options) {
-    optionsOf(options, []);
+    const own = optionsOf(options, ["signal"]);
     const on = placementOf(placement);
-    return new Model(KEY, await work((token, tell) => this.#native.replan(on, token, tell)));
+    return new Model(KEY, await work((token, tell) => this.#native.replan(on, token, tell), own));
   }
 
   generate(prompt, options) {

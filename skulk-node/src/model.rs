@@ -87,7 +87,7 @@ impl Model {
     #[napi(catch_unwind)]
     pub fn replan(&self, placement: &Placement, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
         let (model, placement) = (self.get()?.clone(), placement.0.clone());
-        job::start(&tell, token, move |_| model.replan(placement).map(Answer::Model))
+        job::start(&tell, token, move |work| model.replan_with(placement, work.cancel).map(Answer::Model))
     }
 
     /// Generates from many prompts: of each its output or its failure, as JSON.

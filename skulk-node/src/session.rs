@@ -97,7 +97,9 @@ impl Session {
     #[napi(catch_unwind)]
     pub fn recover(&self, placement: &Placement, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
         let (session, placement) = (Arc::clone(self.get()?), placement.0.clone());
-        job::start(&tell, token, move |_| session.recover(placement).map(Answer::Session))
+        job::start(&tell, token, move |work| {
+            session.recover_with(placement, work.cancel).map(Answer::Session)
+        })
     }
 
     /// The same, in a model that is loaded already.

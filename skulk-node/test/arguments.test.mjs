@@ -32,10 +32,8 @@ test("what has no options has none", async () => {
   const [session, file, none] = [model.session(), "no/such", refused("signal", { hint: /there are none here/ })];
   for (const call of [
     (options) => session.save(file, options),
-    (options) => session.recover([["cpu", 5]], options),
     (options) => session.recoverIn(model, options),
     (options) => model.restore(file, options),
-    (options) => model.replan([["cpu", 5]], options),
   ]) {
     await assert.rejects(call({ signal: null }), none);
   }

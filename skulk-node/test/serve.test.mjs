@@ -118,6 +118,9 @@ test("conversations share a model that was placed otherwise", async () => {
   await assert.rejects(first.recoverIn(server), failure("InvalidArgument", { field: "model" }));
   await assert.rejects(first.recover([["cpu", 4]]), failure("PlacementInvalid"));
   await assert.rejects(model.replan(3), failure("InvalidArgument", { field: "placement" }));
+  const { signal } = controller;
+  await assert.rejects(model.replan([["cpu", 5]], { signal }), failure("Cancelled"));
+  await assert.rejects(first.recover([["cpu", 5]], { signal }), failure("Cancelled"));
 });
 
 test("what resumes can be cancelled", async () => {

@@ -21,10 +21,10 @@ use crate::handle::Handle;
 use crate::json::CONTRACT;
 use crate::plan::Placement;
 use crate::progress;
-use crate::session::{Session, prompt_of, prompts_of};
+use crate::session::{self, Session, prompt_of, prompts_of};
 use crate::tokenizer::{Owner, Tokenizer};
 use crate::tools::ToolSteps;
-use crate::wait::{beside, run};
+use crate::wait::run;
 
 /// A model ready to generate: its weights, split into stages. Made by `Model.load`.
 #[pyclass(frozen, module = "skulk")]
@@ -137,7 +137,7 @@ impl Model {
 
     /// Measures on these prompts which way to compute tokens ahead is the fastest, with options as in `generate`. `cancel`
     /// and Ctrl-C end it within one layer.
-    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, append=False, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
+    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
     fn tune_speculation<'py>(
         &self,
         py: Python<'py>,
@@ -193,19 +193,26 @@ impl Model {
     }
 
     /// The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model
-    /// computed on machines that are lost is elsewhere there. Both exist while both are used. Ctrl-C ends waiting for it.
-    fn replan(&self, py: Python<'_>, placement: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// computed on machines that are lost is elsewhere there. Both exist while both are used. `cancel` and Ctrl-C end it within one layer.
+    #[pyo3(signature = (placement, *, cancel=None))]
+    fn replan(
+        &self,
+        py: Python<'_>,
+        placement: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Self> {
         let (model, placement) = (self.0.get()?, placement_of(placement)?);
-        beside(py, move || model.replan(placement)).map(Handle::new).map(Self)
+        let replan = |cancel, _silent: Sender<()>| model.replan_with(placement, cancel);
+        run(py, cancel, replan, |()| Ok(())).map(Handle::new).map(Self)
     }
 
-    /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
+    /// Generates from a prompt in a session of its own. Arguments as in `Session.generate`, but for `append`.
     ///
     /// Of a list of prompts, each a text or token ids, it waits for all and returns a list of their outputs, in the order
     /// of the prompts; they share the steps. One that fails does not end the others. If `return_exceptions` is False (the
     /// default), the first exception is raised once all have ended. If it is True, exceptions are treated the same as
     /// outputs, and are in the list. `cancel` and Ctrl-C end all within one layer.
-    #[pyo3(signature = (prompt, *, return_exceptions=false, cancel=None, **options), text_signature = "($self, prompt, *, append=False, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, return_exceptions=False, cancel=None)")]
+    #[pyo3(signature = (prompt, *, return_exceptions=false, cancel=None, **options), text_signature = "($self, prompt, *, max_tokens=None, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, return_exceptions=False, cancel=None)")]
     fn generate<'py>(
         &self,
         py: Python<'py>,
@@ -224,7 +231,9 @@ impl Model {
                     .with_hint("one prompt's exceptions are raised where its events are read");
             return Err(raise(error));
         }
-        let generation = self.session(py)?.generate(py, prompt, cancel, options)?;
+        let model = self.0.get()?;
+        let begin = |prompt, options| model.generate(prompt, options);
+        let generation = session::begin(py, prompt, cancel, options, begin)?;
         Ok(Bound::new(py, generation)?.into_any())
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -16,7 +17,7 @@ use crate::generation::Generation;
 use crate::given;
 use crate::handle::Handle;
 use crate::model::{Model, placement_of};
-use crate::wait::beside;
+use crate::wait::run;
 
 /// One conversation with a model: prompts that begin like the tokens it holds are computed only
 /// from where they differ. Made by `Model.session`.
@@ -42,13 +43,8 @@ impl Session {
         cancel: Option<&Bound<'_, CancelToken>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Generation> {
-        let (mut options, append) = given::options(options, GenerateOptions::read)?;
-        options.cancel = CancelToken::child(cancel);
-        let prompt = skulk_contract::options::prompt(prompt_of(prompt)?, append).map_err(raise)?;
-        let cancel = options.cancel.clone();
         let session = self.0.get()?;
-        let running = py.detach(|| session.generate(prompt, options)).map_err(raise)?;
-        Ok(Generation::new(running, cancel))
+        begin(py, prompt, cancel, options, |prompt, options| session.generate(prompt, options))
     }
 
     /// Answers a conversation. `messages` are all of it, as dictionaries of OpenAI's shape, or a text, which is one
@@ -96,10 +92,17 @@ impl Session {
     }
 
     /// This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an error
-    /// cut off, which `resume` goes on with. Keys and values are computed again when it does. Ctrl-C ends waiting for it.
-    fn recover(&self, py: Python<'_>, placement: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// cut off, which `resume` goes on with. Keys and values are computed again when it does. `cancel` and Ctrl-C end loading within one layer.
+    #[pyo3(signature = (placement, *, cancel=None))]
+    fn recover(
+        &self,
+        py: Python<'_>,
+        placement: &Bound<'_, PyAny>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<Self> {
         let (session, placement) = (self.0.get()?, placement_of(placement)?);
-        beside(py, move || session.recover(placement)).map(|session| Self(Handle::new(Arc::new(session))))
+        let recover = |cancel, _silent: Sender<()>| session.recover_with(placement, cancel);
+        run(py, cancel, recover, |()| Ok(())).map(|session| Self(Handle::new(Arc::new(session))))
     }
 
     /// The same in a model that is loaded already, which several conversations may share.
@@ -160,4 +163,20 @@ pub(crate) fn prompt_of(prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
         Ok(prompt) => text("prompt", prompt).map(Prompt::Text),
         Err(_) => token_ids("prompt", "a text or a list of token ids", prompt).map(Prompt::Tokens),
     }
+}
+
+/// What `generate` begins with a prompt and options that were given by name.
+pub(crate) fn begin(
+    py: Python<'_>,
+    prompt: &Bound<'_, PyAny>,
+    cancel: Option<&Bound<'_, CancelToken>>,
+    options: Option<&Bound<'_, PyDict>>,
+    generate: impl FnOnce(Prompt, skulk::GenerateOptions) -> skulk::Result<skulk::Generation> + Send,
+) -> PyResult<Generation> {
+    let (mut options, append) = given::options(options, GenerateOptions::read)?;
+    options.cancel = CancelToken::child(cancel);
+    let prompt = skulk_contract::options::prompt(prompt_of(prompt)?, append).map_err(raise)?;
+    let cancel = options.cancel.clone();
+    let running = py.detach(|| generate(prompt, options)).map_err(raise)?;
+    Ok(Generation::new(running, cancel))
 }

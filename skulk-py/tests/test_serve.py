@@ -143,6 +143,9 @@ def test_conversations_share_a_model_that_was_placed_otherwise() -> None:
     expected = elsewhere.generate(PROMPT, max_tokens=100, ignore_eos=True).text()
     assert text + first.recover_in(elsewhere).resume().text() == expected
     assert second.recover_in(elsewhere).resume().text() == elsewhere.generate(PROMPT, max_tokens=8).text()
+    for place in (model.replan, first.recover):
+        with pytest.raises(skulk.CancelledError):
+            place([("cpu", 5)], cancel=token)
     with pytest.raises(skulk.SessionMismatchError):
         first.recover_in(skulk.Model.load(FIXTURES / "llama"))
     with pytest.raises(skulk.PlacementInvalidError):

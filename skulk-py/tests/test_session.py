@@ -32,6 +32,13 @@ def test_append_follows_what_is_there(stories: skulk.Model) -> None:
     assert second.finish.usage.cached_tokens > first.finish.usage.prompt_tokens
     with pytest.raises(TypeError, match="text"):
         session.generate([1, 2], append=True)
+    # What has a session of its own follows nothing.
+    for prompt in (PROMPT, [PROMPT, PROMPT]):
+        with pytest.raises(skulk.InvalidArgumentError) as refused:
+            stories.generate(prompt, append=True, max_tokens=2)
+        assert refused.value.context["field"] == "append"
+    with pytest.raises(skulk.InvalidArgumentError, match="follows"):
+        stories.tune_speculation([PROMPT], append=True)
 
 
 def test_truncate_forgets(stories: skulk.Model) -> None:

@@ -51,7 +51,7 @@ impl Model {
 
 /// A text's tokens, where they fit.
 pub(super) fn text_of(session: &Session, text: Prompt, available: usize) -> Result<Vec<TokenId>> {
-    let tokens = session.tokens_of(text)?;
+    let tokens = session.tokens_of(text.whole()?)?;
     if tokens.len() <= available {
         return Ok(tokens);
     }

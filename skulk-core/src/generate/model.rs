@@ -150,9 +150,9 @@ impl Model {
     /// Generates from a prompt in a session of its own.
     ///
     /// # Errors
-    /// As [`Session::generate`].
+    /// As [`Session::generate`]; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for [`Prompt::Append`].
     pub fn generate(&self, prompt: impl Into<Prompt>, options: GenerateOptions) -> Result<Generation> {
-        self.session()?.generate(prompt, options)
+        self.session()?.generate(prompt.into().whole()?, options)
     }
 
     /// Generates from many prompts, each in a session of its own, and waits for all of them: several at a time share
@@ -174,7 +174,8 @@ impl Model {
         prompts: impl IntoIterator<Item = impl Into<Prompt>>,
         options: &GenerateOptions,
     ) -> Vec<Result<Output>> {
-        let start = |prompt: Prompt| self.session()?.start(prompt, options.clone(), usize::MAX, None);
+        let start =
+            |prompt: Prompt| self.session()?.start(prompt.whole()?, options.clone(), usize::MAX, None);
         let started: Vec<_> = prompts.into_iter().map(|prompt| start(prompt.into())).collect();
         started.into_iter().map(|generation| generation?.output()).collect()
     }

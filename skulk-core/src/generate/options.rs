@@ -17,8 +17,22 @@ pub enum Prompt {
     Text(String),
     /// The whole sequence so far, as tokens; used as given.
     Tokens(Vec<TokenId>),
-    /// Text that follows what the session already holds.
+    /// Text that follows what the session already holds; only for sessions.
     Append(String),
+}
+
+impl Prompt {
+    /// The prompt of what has a session of its own, in which nothing comes before it.
+    pub(super) fn whole(self) -> Result<Self> {
+        match self {
+            Prompt::Append(_) => {
+                let message =
+                    "expected all of a text, as nothing comes before it; found text that follows other text";
+                Err(Error::argument("append", message).with_hint("ask the session that has what it follows"))
+            }
+            whole => Ok(whole),
+        }
+    }
 }
 
 impl From<&str> for Prompt {

@@ -18,6 +18,14 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn replan(&self, placement: Placement) -> Result<Model> {
+        self.replan_with(placement, CancelToken::new())
+    }
+
+    /// The same, which ends within one layer when the token is cancelled.
+    ///
+    /// # Errors
+    /// As [`replan`](Self::replan); [`ErrorKind::Cancelled`].
+    pub fn replan_with(&self, placement: Placement, cancel: CancelToken) -> Result<Model> {
         let Inner { path, options, placement: own, .. } = &*self.inner;
         let mut options = options.clone();
         // As they are kept here, where nobody says otherwise and a plan has reserved memory for that.
@@ -27,7 +35,7 @@ impl Model {
             options.kv = Some(own.kv());
         }
         (options.stages, options.engine_name, options.placement) = (1, None, Some(placement));
-        options.cancel = CancelToken::new();
+        options.cancel = cancel;
         #[cfg(feature = "net")]
         options.ffn_at.clear();
         Model::open(path, &options)
@@ -58,7 +66,15 @@ impl Session {
     /// # Errors
     /// As [`Model::replan`] and [`recover_in`](Self::recover_in).
     pub fn recover(&self, placement: Placement) -> Result<Session> {
-        self.recover_in(&self.model().replan(placement)?)
+        self.recover_with(placement, CancelToken::new())
+    }
+
+    /// The same, which ends within one layer of loading when the token is cancelled.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover); [`ErrorKind::Cancelled`].
+    pub fn recover_with(&self, placement: Placement, cancel: CancelToken) -> Result<Session> {
+        self.recover_in(&self.model().replan_with(placement, cancel)?)
     }
 
     /// The same in a model that is loaded already, which several conversations may share.

@@ -124,7 +124,7 @@ impl Model {
         options: &GenerateOptions,
     ) -> Result<SpeculationReport> {
         let session = self.session()?;
-        let prompts = prompts.into_iter().map(|prompt| session.tokens_of(prompt.into()));
+        let prompts = prompts.into_iter().map(|prompt| session.tokens_of(prompt.into().whole()?));
         let prompts: Vec<Vec<TokenId>> = prompts.collect::<Result<_>>()?;
         if prompts.is_empty() {
             return Err(Error::argument("prompts", "expected at least one prompt, found none")

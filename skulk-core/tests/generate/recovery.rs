@@ -146,6 +146,18 @@ fn what_is_placed_otherwise_keeps_the_type_of_keys_and_values() {
     }
 }
 
+#[test]
+fn placing_otherwise_can_be_cancelled() {
+    let model = Model::open(path("llama"), &one_thread()).unwrap();
+    let (session, cancel) = (model.session().unwrap(), CancelToken::new());
+    cancel.cancel();
+    let cancelled = [
+        model.replan_with(here(&model), cancel.clone()).err().unwrap(),
+        session.recover_with(here(&model), cancel).err().unwrap(),
+    ];
+    assert!(cancelled.iter().all(|error| error.kind() == ErrorKind::Cancelled), "{cancelled:?}");
+}
+
 /// Stops are seen over the border, and a loss may come again.
 #[test]
 fn a_generation_goes_on_as_often_as_it_is_cut_off() {

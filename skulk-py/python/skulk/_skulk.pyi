@@ -360,9 +360,12 @@ class Model:
         is of another model, `ContextOverflowError` when the conversation is longer than this model's context, and
         `OutOfMemoryError` when there is no room for its keys and values."""
 
-    def replan(self, placement: Placement | Sequence[tuple[str, int]]) -> Model:
+    def replan(
+        self, placement: Placement | Sequence[tuple[str, int]], *, cancel: CancelToken | None = None
+    ) -> Model:
         """The same checkpoint, loaded with the same options but for the placement, which is as in `load`: what this model
-        computed on machines that are lost is elsewhere there. Both exist while both are used. Ctrl-C ends waiting for it.
+        computed on machines that are lost is elsewhere there. Both exist while both are used. `cancel` and Ctrl-C end it
+        within one layer.
 
         Raises as `load`."""
 
@@ -370,7 +373,7 @@ class Model:
     def generate(
         self, prompt: str | Sequence[int], *, cancel: CancelToken | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
-        """Generates from a prompt in a session of its own. Arguments as in `Session.generate`.
+        """Generates from a prompt in a session of its own. Arguments as in `Session.generate`, but for `append`.
 
         Of a list of prompts, each a text or token ids, it waits for all and returns a list of their outputs, in the order
         of the prompts; they share the steps. One that fails does not end the others. If `return_exceptions` is False (the
@@ -489,10 +492,12 @@ class Session:
         Raises `SessionBusyError` while a generation runs, and `FileNotFoundError` or `FileIoError` for what the system
         says of the file or its folder."""
 
-    def recover(self, placement: Placement | Sequence[tuple[str, int]]) -> Session:
+    def recover(
+        self, placement: Placement | Sequence[tuple[str, int]], *, cancel: CancelToken | None = None
+    ) -> Session:
         """This conversation with its model placed otherwise, see `Model.replan`: all its tokens, and the generation that an
-        error cut off, which `resume` goes on with. Keys and values are computed again when it does. Ctrl-C ends waiting
-        for it.
+        error cut off, which `resume` goes on with. Keys and values are computed again when it does. `cancel` and Ctrl-C
+        end loading within one layer.
 
         Raises as `Model.replan` and `recover_in`."""
 
