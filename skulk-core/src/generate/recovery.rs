@@ -91,7 +91,7 @@ impl Session {
                 .with_hint("load the checkpoint that the conversation is with"));
         }
         let mut state = turn.shared.state();
-        admit_max_tokens(state.history.len(), None, model.inner.context, Some(model.inner.context as u64))?;
+        model.expect_room(state.history.len())?;
         let session = Session::open(Arc::clone(&model.inner));
         {
             let mut to = session.shared.state();

@@ -66,6 +66,14 @@ impl Default for Sampling {
     }
 }
 
+impl Sampling {
+    /// Whether tokens are as likely as the model has them, or the likely ones likelier still.
+    pub(super) fn is_models_own(&self) -> bool {
+        let penalties = [self.repetition_penalty - 1.0, self.presence_penalty, self.frequency_penalty];
+        self.temperature <= 1.0 && penalties == [0.0; 3] && self.logit_bias.is_empty()
+    }
+}
+
 setters!(Sampling {
     /// Divides logits by this; 0 is greedy.
     temperature: f32;

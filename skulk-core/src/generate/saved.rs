@@ -228,6 +228,18 @@ impl Model {
             .map_err(|e| e.with("file", path.display()))
     }
 
+    /// `Ok` where a conversation of so many tokens is no longer than the context.
+    pub(super) fn expect_room(&self, tokens: usize) -> Result<()> {
+        let context = self.inner.context;
+        if tokens <= context {
+            return Ok(());
+        }
+        let message = format!("expected at most {context} tokens, found a session of {tokens}");
+        Err(Error::new(ErrorKind::ContextOverflow, message)
+            .with_tokens(tokens, context)
+            .with_hint("load the model with a larger context"))
+    }
+
     fn start_saved(&self, saved: &SavedSession<'_>) -> Result<Session> {
         let (model, tokens) = (&self.inner, saved.tokens());
         if saved.index.model != model.fingerprint.get()? {
@@ -239,13 +251,7 @@ impl Model {
         }
         expect_known("tokens", tokens.iter(), model.arch.vocab_size)
             .map_err(|e| invalid("expected tokens of the model's vocabulary, found others").with_source(e))?;
-        if tokens.len() > model.context {
-            let message =
-                format!("expected at most {} tokens, found a session of {}", model.context, tokens.len());
-            return Err(Error::new(ErrorKind::ContextOverflow, message)
-                .with_tokens(tokens.len(), model.context)
-                .with_hint("load the model with a larger context"));
-        }
+        self.expect_room(tokens.len())?;
         let held = &tokens[..saved.index.held];
         let session = self.session()?;
         let _holder = model.scheduler.hold();

@@ -444,7 +444,8 @@ impl Ask for Writing {
                 .other
                 .filter(|_| first == 0 && !drafted.tokens.is_empty())
                 .map(|(other, _)| new.first() == Some(&other));
-            drafter.note(drafted.tokens.len(), first, otherwise);
+            let own = self.steering.is_none() && self.options.sampling.is_models_own();
+            drafter.note(drafted.tokens.len(), first, otherwise, own);
         }
         // What was forced behind these is computed later.
         self.ahead.given = (state.history.len() - known).min(right + 1);

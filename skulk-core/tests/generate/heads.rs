@@ -3,7 +3,8 @@
 
 use serde_json::json;
 use skulk::{
-    ErrorKind, Inventory, LoadOptions, Model, ModelCard, Speculate, Timings, TokenId, open_checkpoint,
+    ErrorKind, Inventory, LoadOptions, Model, ModelCard, Sampling, Speculate, Timings, TokenId,
+    open_checkpoint,
 };
 
 use skulk::card::{MtpConcatOrder, MtpNormConvention};
@@ -208,6 +209,21 @@ fn heads_that_are_never_right_are_given_up() {
     assert_eq!(model.generate(prompt.clone(), alone).err().unwrap().kind(), ErrorKind::EngineFailed);
     let auto = fresh(&model, prompt, &greedy(90));
     assert_eq!((auto.ids, auto.finish.warnings), (expected, vec![]));
+}
+
+/// Tokens that are drawn from nearly all say nothing of a head.
+#[test]
+fn tokens_that_are_not_the_models_choice_speak_against_no_head() {
+    let prompt = || reference_prompt(NAME, 0);
+    let ahead = greedy(90).speculate(Speculate::DraftModel).draft_tokens(1);
+    let drawn = |sampling| ahead.clone().sampling(sampling).max_tokens(200).ignore_eos(true);
+    let model = model(one_thread());
+    for seed in 0..2 {
+        let output = fresh(&model, prompt(), &drawn(Sampling::default().temperature(50.0).seed(seed)));
+        assert!(output.finish.timings.drafted_tokens > 60 && output.finish.warnings.is_empty(), "{output:?}");
+    }
+    let output = fresh(&model, prompt(), &ahead);
+    assert!(output.finish.timings.accepted_tokens > 10 && output.finish.warnings.is_empty(), "{output:?}");
 }
 
 /// Engines that know no heads run without, and say so where one is asked for.

@@ -253,7 +253,12 @@ fn what_cannot_go_on_says_so() {
     assert_eq!(session.recover_in(&other).err().unwrap().kind(), ErrorKind::SessionMismatch);
     let short = Model::open(path(NAME), &one_thread().context(4)).unwrap();
     assert_eq!(session.recover_in(&short).err().unwrap().kind(), ErrorKind::ContextOverflow);
-    // It is still there.
+    // It is still there, and fits where it is as long as the context.
+    let full = Model::open(path(NAME), &one_thread().context(session.tokens().unwrap().len())).unwrap();
+    let moved = session.recover_in(&full).unwrap();
+    assert_eq!(moved.tokens().unwrap(), session.tokens().unwrap());
+    assert_eq!(moved.resume().err().unwrap().kind(), ErrorKind::ContextOverflow);
+    let session = moved.recover_in(&model).unwrap();
     assert_eq!(session.resume().unwrap().output().unwrap().ids.len(), 8);
     // A generation that runs keeps the session.
     let running = session.generate(OPENING, greedy(200)).unwrap();

@@ -185,8 +185,9 @@ impl Drafter {
     }
 
     /// Notes how many of the last proposal's tokens were computed, and how many of these were right; where none was, whether
-    /// the other guess was, if there was one.
-    pub(super) fn note(&mut self, drafted: usize, accepted: usize, otherwise: Option<bool>) {
+    /// the other guess was, if there was one. Of tokens that are not the model's `own` choice, wrong ones do not speak against
+    /// who drafted.
+    pub(super) fn note(&mut self, drafted: usize, accepted: usize, otherwise: Option<bool>, own: bool) {
         let Some(source) = self.last.take() else { return };
         if let Some(right) = otherwise {
             self.acceptance.note_other(source, right);
@@ -197,7 +198,7 @@ impl Drafter {
         }
         self.acceptance.note(source, drafted, accepted);
         if let Some(second) = second {
-            second.note(accepted, self.acceptance.chance(source));
+            second.note(accepted, self.acceptance.chance(source), own);
         }
     }
 }

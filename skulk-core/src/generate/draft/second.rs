@@ -137,12 +137,13 @@ impl Second {
         f64::from(self.usual.get())
     }
 
-    /// Notes how many of a step's drafted tokens were right, and how often those of their generation are.
-    pub(super) fn note(&self, accepted: usize, chance: f64) {
+    /// Notes how many of a step's drafted tokens were right, and how often those of their generation are; and whether the
+    /// tokens were the model's own choice.
+    pub(super) fn note(&self, accepted: usize, chance: f64, own: bool) {
         self.usual.turn_to(chance as f32);
         if accepted > 0 {
             self.wrong.store(NEVER, Ordering::Relaxed);
-        } else if self.wrong.load(Ordering::Relaxed) < NEVER {
+        } else if own && self.wrong.load(Ordering::Relaxed) < NEVER {
             self.wrong.fetch_add(1, Ordering::Relaxed);
         }
     }
