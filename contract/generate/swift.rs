@@ -1,18 +1,33 @@
 //! How does Swift declare plain data? As structs that know what they are in JSON, and enums of closed sets.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use crate::table::Maker;
-use crate::types::{Class, Field, Kind, Set};
+use crate::api::objects;
+use crate::table::{Maker, classes};
+use crate::types::{Class, Field, Kind, Set, camel};
 
 /// What errors stand for.
 const THROWN: [&str; 2] = ["Failure", "FailureDetail"];
 
-/// Sets whose names Swift has for something else.
-const RENAMED: [(&str, &str); 1] = [("Task", "ModelTask")];
+/// What Swift or Apple's frameworks have those names for.
+const RENAMED: [(&str, &str); 4] =
+    [("Edge", "FeatureEdge"), ("Label", "FeatureLabel"), ("Link", "NodeLink"), ("Task", "ModelTask")];
 
 /// Fields for which Swift has types that are written by hand.
 const TYPED: [(&str, &str, &str); 1] = [("ChatAnswer", "message", "ChatMessage")];
+
+/// Names in the documentation that are other people's.
+const FOREIGN: [&str; 2] = ["json_schema", "model_type"];
+
+/// What fields and methods are called.
+static NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let fields = classes().into_iter().flat_map(|class| class.fields).map(|field| field.key);
+    let rows = objects().into_iter().flat_map(|object| object.rows);
+    fields.chain(rows.filter_map(|row| row.names.last().cloned().flatten())).collect()
+});
 
 /// Words of the language that names are, too.
 const WORDS: [&str; 6] = ["default", "extension", "in", "internal", "repeat", "static"];
@@ -47,7 +62,7 @@ fn set(kind: &Kind) -> Option<&Set> {
 }
 
 fn declaration(class: &Class) -> String {
-    let (name, doc) = (&class.name, comment(&class.doc, ""));
+    let (name, doc) = (renamed(&class.name), comment(&class.doc, ""));
     if !class.kinds.is_empty() {
         return union(name, &doc, &class.kinds);
     }
@@ -85,10 +100,10 @@ fn declaration(class: &Class) -> String {
     )
 }
 
-/// How what JSON has in another form is read and written; nothing where all is as in JSON.
+/// How what JSON has in another form, or may leave out, is read and written; nothing where all is as in JSON.
 fn coding(class: &Class) -> String {
-    let differs = |field: &Field| matches!(field.kind, Kind::OneOf(_)) || spans(&field.kind);
-    if !class.fields.iter().any(differs) {
+    let differs = class.fields.iter().any(|field| matches!(field.kind, Kind::OneOf(_)) || spans(&field.kind));
+    if !differs && !class.fields.iter().any(|field| may_lack(class, field)) {
         return String::new();
     }
     let own = |field: &&Field| !matches!(field.kind, Kind::OneOf(_));
@@ -123,22 +138,39 @@ fn coding(class: &Class) -> String {
                     format!("try values.encode{suffix}({write}, forKey: .{key})"),
                 )
             }
-            kind => (
-                format!("try values.decode{suffix}({}.self, forKey: .{key})", type_of(class, field, kind)),
-                format!("try values.encode{suffix}({key}, forKey: .{key})"),
-            ),
+            kind => {
+                let of = type_of(class, field, kind);
+                let read = match field.default.as_ref().filter(|_| may_lack(class, field)) {
+                    None => format!("try values.decode{suffix}({of}.self, forKey: .{key})"),
+                    Some(value) => {
+                        let value = literal(kind, value);
+                        format!("try values.decodeIfPresent({of}.self, forKey: .{key}) ?? {value}")
+                    }
+                };
+                (read, format!("try values.encode{suffix}({key}, forKey: .{key})"))
+            }
         };
         reads.push_str(&format!("        {key} = {read}\n"));
         writes.push_str(&format!("        {write}\n"));
     }
+    let read = format!(
+        "\n    /// Reads what JSON has of it.\n    public init(from decoder: any Decoder) throws {{\n        \
+         let values = try decoder.container(keyedBy: CodingKeys.self)\n{reads}    }}\n"
+    );
+    if !differs {
+        return read;
+    }
     format!(
-        "\n    enum CodingKeys: CodingKey {{\n        case {}\n    }}\n\n    \
-         /// Reads what JSON has of it.\n    public init(from decoder: any Decoder) throws {{\n        \
-         let values = try decoder.container(keyedBy: CodingKeys.self)\n{reads}    }}\n\n    \
+        "\n    enum CodingKeys: CodingKey {{\n        case {}\n    }}\n{read}\n    \
          /// Writes it as JSON has it.\n    public func encode(to encoder: any Encoder) throws {{\n        \
          var values = encoder.container(keyedBy: CodingKeys.self)\n{writes}    }}\n",
         keys.join(", ")
     )
+}
+
+/// Whether JSON may leave out a field that is something then.
+fn may_lack(class: &Class, field: &Field) -> bool {
+    class.maker != Maker::Options && field.default.as_ref().is_some_and(|value| !value.is_null())
 }
 
 fn spans(kind: &Kind) -> bool {
@@ -258,7 +290,7 @@ fn type_of(class: &Class, field: &Field, kind: &Kind) -> String {
         Kind::Range => "Range<Int>".to_owned(),
         Kind::Choice(set) | Kind::Switch(set) => renamed(&set.name).to_owned(),
         Kind::Json => "JSONValue".to_owned(),
-        Kind::Class(name) => name.clone(),
+        Kind::Class(name) => renamed(name).to_owned(),
         Kind::List(item) => format!("[{}]", of(item)),
         Kind::Set(item) => format!("Set<{}>", of(item)),
         // Its keys have an order, which a dictionary does not keep.
@@ -293,9 +325,20 @@ fn literal(kind: &Kind, value: &Value) -> String {
     }
 }
 
+/// Documentation with names as Swift spells them.
+fn spelled(doc: &str) -> String {
+    let own = |(at, part): (usize, &str)| {
+        let name = camel(part);
+        // Every other part stands in backticks.
+        let is_own = at % 2 == 1 && !FOREIGN.contains(&part) && NAMES.contains(&name);
+        if is_own { name } else { part.to_owned() }
+    };
+    doc.split('`').enumerate().map(own).collect::<Vec<_>>().join("`")
+}
+
 /// Documentation, wrapped at 120 columns.
 fn comment(doc: &str, indent: &str) -> String {
-    let doc = doc.replace("`None`", "`nil`").replace("`null`", "`nil`");
+    let doc = spelled(&doc.replace("`None`", "`nil`").replace("`null`", "`nil`"));
     let (mut lines, mut length) = (format!("{indent}///"), indent.len() + 3);
     for word in doc.split(' ') {
         if length + 1 + word.len() > 120 {

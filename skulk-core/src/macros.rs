@@ -21,6 +21,17 @@ macro_rules! setters {
     (@value $field:ident $value:expr) => { $value };
 }
 
+/// `Debug` of types of which there is no more to show than their names.
+macro_rules! opaque {
+    ($type:ident $(<$life:lifetime>)?) => {
+        impl std::fmt::Debug for $type $(<$life>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 /// An enum whose values have names, the same in every language and file: `ALL`, `as_str`, `Display`, `FromStr`,
 /// `Serialize`.
 macro_rules! closed_set {
@@ -70,4 +81,5 @@ macro_rules! closed_set {
 }
 
 pub(crate) use closed_set;
+pub(crate) use opaque;
 pub(crate) use setters;

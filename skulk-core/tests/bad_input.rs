@@ -16,7 +16,7 @@ use skulk::{
     LoadOptions, Model, Placement, Prompt, Sampling, ShapeDetail, Stage, TokenId, open_checkpoint,
 };
 
-use crate::fixtures::copied;
+use crate::fixtures::{self, copied};
 use crate::generate::common::{model, one_thread, path, threads};
 use crate::parity::cpu::stages::load_shard;
 use crate::support::gguf_writer::{GgufWriter, types};
@@ -574,4 +574,49 @@ fn gguf_files() {
     for (what, gguf, kind, name) in cases {
         expect(what, &open(gguf), kind, &[name, "made.gguf"]);
     }
+}
+
+/// What a layer's key-values and tensors say of it must be all that it has, and what belongs together is there together:
+/// else logits are others.
+#[test]
+fn gguf_files_that_lack_a_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |family: &str, changed: &dyn Fn(&mut Vec<u8>)| {
+        let from = fixtures::path("").join(format!("../gguf/families/{family}.gguf"));
+        let mut bytes = std::fs::read(from).unwrap();
+        changed(&mut bytes);
+        let path = folder.path().join("made.gguf");
+        std::fs::write(&path, bytes).unwrap();
+        Model::open(&path, &one_thread()).map(drop).unwrap_err()
+    };
+    // The place behind a name, whose length is before it.
+    let behind = |bytes: &[u8], name: &str| {
+        let whole = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+        let at = bytes.windows(whole.len()).position(|window| window == whole);
+        at.unwrap_or_else(|| panic!("no {name}")) + whole.len()
+    };
+    for (family, name, kind, told) in [
+        ("glm4", "blk.0.attn_q.bias", TensorMissing, "blk.0.attn_q.bias"),
+        ("glm4", "blk.1.attn_v.bias", TensorMissing, "blk.1.attn_v.bias"),
+        ("glm4_moe", "blk.0.attn_q_norm.weight", TensorMissing, "blk.0.attn_q_norm.weight"),
+        ("step3p5", "blk.1.attn_q_norm.weight", TensorMissing, "blk.1.attn_q_norm.weight"),
+        ("glm4_moe", "blk.2.exp_probs_b.bias", TensorMissing, "blk.2.exp_probs_b.bias"),
+        ("gpt_oss_mxfp4", "blk.1.attn_output.bias", TensorMissing, "blk.1.attn_output.bias"),
+        ("gpt_oss_mxfp4", "output.weight", TensorMissing, "output.weight"),
+        ("olmo3", "output.weight", TensorMissing, "output.weight"),
+        ("glm4_moe", "glm4moe.expert_shared_count", CheckpointInvalid, "_shexp.weight"),
+        ("phi3", "rope_factors_long.weight", TensorMissing, "rope_factors_long.weight"),
+    ] {
+        let error = open(family, &|bytes| {
+            let end = behind(bytes, name);
+            bytes[end - 2] = b'~';
+        });
+        expect(&format!("{family} without {name}"), &error, kind, &[told, "made.gguf"]);
+    }
+    let error = open("glm4", &|bytes| {
+        let end = behind(bytes, "glm4.block_count");
+        // Its type, then its number.
+        bytes[end + 4] -= 1;
+    });
+    expect("a layer more", &error, CheckpointInvalid, &["glm4.block_count", "blk.", "made.gguf"]);
 }

@@ -203,6 +203,114 @@ fn broken_folders_are_typed_errors() {
     let panics = with("/pre_tokenizer", serde_json::json!({"type": "FixedLength", "length": 0}));
     let error = changed(&one("tokenizer.json", Some(&panics))).unwrap().encode("a", true).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+    assert!(context(&error, "file").ends_with("tokenizer.json"));
+}
+
+/// What an error says of `key`.
+fn context(error: &skulk::Error, key: &str) -> String {
+    error.context().iter().find(|(name, _)| *name == key).unwrap().1.to_string()
+}
+
+#[test]
+fn fields_of_the_wrong_type_are_refused() {
+    let configured = |field: &str, value: &Value| {
+        let config = serde_json::json!({ field: value }).to_string();
+        changed(&[("tokenizer_config.json", Some(&config))])
+    };
+    for (field, wrong) in [
+        ("bos_token", r#"[2043, ["<s>"], true, {"text": "<s>"}, {"content": 1}]"#),
+        ("mask_token", "[1]"),
+        ("add_bos_token", r#"["false", 0, [], {}]"#),
+        ("add_eos_token", r#"["true"]"#),
+        ("additional_special_tokens", r#"["<s>", 7, true, [7], [["<s>"]]]"#),
+        ("extra_special_tokens", r#"[{"image_token": false}]"#),
+    ] {
+        let wrong: Vec<Value> = serde_json::from_str(wrong).unwrap();
+        for value in wrong {
+            let error = configured(field, &value).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+            assert!(context(&error, "file").ends_with("tokenizer_config.json"));
+            assert_eq!(context(&error, "field"), field);
+            assert!(!context(&error, "found").is_empty() && !context(&error, "expected").is_empty());
+        }
+    }
+    for (field, right) in [
+        ("bos_token", r#"[null, "<s>", {"__type": "AddedToken", "content": "<s>", "special": true}]"#),
+        ("add_bos_token", "[null, true, false]"),
+        ("additional_special_tokens", r#"[null, [], ["<s>", {"content": "</s>"}, null], {}]"#),
+        ("extra_special_tokens", r#"[{"image_token": "<s>"}, ["<s>"]]"#),
+        ("added_tokens_decoder", r#"[{"0": {"content": "<unk>"}}, 7]"#),
+    ] {
+        let right: Vec<Value> = serde_json::from_str(right).unwrap();
+        for value in right {
+            configured(field, &value).unwrap();
+        }
+    }
+}
+
+#[test]
+fn rules_that_lengthen_texts_without_bound_are_refused() {
+    let long = "ab".repeat(2000);
+    let replace = |pattern: &str, content: &str| {
+        let pattern = serde_json::json!({"Regex": pattern});
+        serde_json::json!({"type": "Replace", "pattern": pattern, "content": content})
+    };
+    let stages = |rules: Vec<Value>| serde_json::json!({"type": "Sequence", "normalizers": rules});
+    let bytes = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let spelt = serde_json::json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": long}]});
+    let twice = serde_json::json!({"type": "TemplateProcessing", "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+        {"Sequence": {"id": "B", "type_id": 0}}], "single": vec![serde_json::json!({"Sequence": {"id": "A",
+        "type_id": 0}}); 2000], "special_tokens": {}});
+    for (field, value) in [
+        ("normalizer", stages(vec![replace(".", &long); 3])),
+        ("normalizer", stages(vec![replace("a*", &"b".repeat(100)); 5])),
+        ("normalizer", serde_json::json!({"type": "Prepend", "prepend": long})),
+        ("pre_tokenizer", serde_json::json!({"type": "Sequence", "pretokenizers": vec![bytes; 40]})),
+        ("decoder", spelt),
+        ("post_processor", twice),
+    ] {
+        let file = with(&format!("/{field}"), value);
+        let error = changed(&[("tokenizer.json", Some(&file))]).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+        assert_eq!(context(&error, "field"), field);
+        assert!(context(&error, "file").ends_with("tokenizer.json"));
+        assert_eq!(context(&error, "expected"), "at most 1024 times");
+    }
+}
+
+#[test]
+fn ids_beyond_the_vocabulary_are_refused() {
+    let sides = serde_json::json!({"type": "BertProcessing", "cls": ["<s>", 1], "sep": ["</s>", 512]});
+    let sides = with("/post_processor", sides);
+    let template = with("/post_processor/special_tokens/<s>/ids", serde_json::json!([512]));
+    for (file, content) in [
+        ("tokenizer.json", sides.as_str()),
+        ("tokenizer.json", &template),
+        ("generation_config.json", r#"{"eos_token_id": [2, 512]}"#),
+        ("generation_config.json", r#"{"bos_token_id": 4294967296}"#),
+    ] {
+        let error = changed(&[(file, Some(content))]).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+        assert!(error.to_string().contains("expected a token id below 512"), "{error}");
+        assert!(context(&error, "file").ends_with(file));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_read() {
+    let folder = copied(&path("stories260K"));
+    let file = folder.path().join("tokenizer.json");
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    let checkpoint = open_checkpoint(folder.path()).unwrap();
+    let error = Tokenizer::from_checkpoint(&*checkpoint).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::File::create(&file).unwrap().set_len(1 << 29).unwrap();
+    let error = Tokenizer::from_checkpoint(&*checkpoint).err().unwrap();
+    assert!(error.to_string().contains("at most 268435456 bytes"), "{error}");
 }
 
 #[test]

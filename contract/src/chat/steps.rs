@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use serde::Serialize;
 use skulk::chat::Message;
 use skulk::{
-    CancelToken, ChatCall, ChatEvent, ChatFinish, ChatOptions, Error, ErrorKind, Model, OnToolFailure,
-    ToolResult, ToolRounds,
+    ChatCall, ChatEvent, ChatFinish, ChatOptions, Error, ErrorKind, Model, OnToolFailure, ToolResult,
+    ToolRounds,
 };
 
 use super::options::Rounds;
@@ -37,7 +37,6 @@ pub struct ToolSteps {
     rounds: ToolRounds,
     names: Vec<String>,
     on_failure: OnToolFailure,
-    cancel: CancelToken,
     /// The host has the call that waits.
     calling: bool,
     ended: bool,
@@ -51,9 +50,8 @@ impl ToolSteps {
         own: Rounds,
     ) -> skulk::Result<Self> {
         let names = options.render.tools.iter().map(|tool| tool.name().to_owned()).collect();
-        let cancel = options.generate.cancel.clone();
         let rounds = model.tool_rounds(messages, options, own.max)?;
-        Ok(Self { rounds, names, on_failure: own.on_failure, cancel, calling: false, ended: false })
+        Ok(Self { rounds, names, on_failure: own.on_failure, calling: false, ended: false })
     }
 
     /// The next step; `Ready(None)` after the last. Wakes as [`ToolRounds::poll_event`] does.
@@ -66,8 +64,8 @@ impl ToolSteps {
             None => match self.rounds.wanted().first().cloned() {
                 None => return Poll::Ready(None),
                 // Nobody calls anything any more; the round that follows ends at once.
-                Some(call) if self.cancel.is_cancelled() && !self.calling => {
-                    self.answered(ToolResult::failed(&call, &"the work was cancelled"))
+                Some(call) if self.rounds.is_cancelled() && !self.calling => {
+                    self.answered(ToolResult::cancelled(&call))
                 }
                 Some(call) if self.names.contains(&call.name) => {
                     self.calling = true;
@@ -96,7 +94,7 @@ impl ToolSteps {
         let result = match outcome {
             Ok(content) => ToolResult::new(&call, content),
             // Once it is cancelled, that is how it ends.
-            Err(error) if self.on_failure == OnToolFailure::Tell || self.cancel.is_cancelled() => {
+            Err(error) if self.on_failure == OnToolFailure::Tell || self.rounds.is_cancelled() => {
                 ToolResult::failed(&call, &error)
             }
             Err(error) => {

@@ -160,6 +160,7 @@ impl ArchSpec {
             Metadata::Gguf(metadata) => {
                 let mut spec = gguf::spec(metadata, checkpoint)?;
                 huggingface::reword(&mut spec, checkpoint);
+                gguf::expect_used(&spec, metadata, checkpoint)?;
                 spec
             }
             Metadata::HuggingFace(metadata) => {

@@ -83,6 +83,10 @@ pub enum RopeScaling {
     },
 }
 
+/// By how much pairs turn for a position at most, in radians: published models' turn by 1 or little more. Of much larger
+/// angles nothing but noise is left, and no number at the end.
+const MOST_TURNED: f32 = 1e6;
+
 impl RopeSpec {
     /// Angle per position of each pair, for sequences of up to `context` positions: `dim / 2` values, in radians.
     ///
@@ -158,6 +162,19 @@ impl RopeSpec {
                 format!("expected a positive even number, found {}", self.dim),
             ));
         }
+        self.check_scaling()?;
+        let of = |context| self.inverse_frequencies(context).into_iter();
+        match of(0).chain(of(usize::MAX)).find(|turn| !(0.0..=MOST_TURNED).contains(turn)) {
+            None => Ok(()),
+            Some(turn) => {
+                let message =
+                    format!("expected pairs that turn by 0 to {MOST_TURNED} a position, found {turn}");
+                Err(invalid("rope theta or scaling", message))
+            }
+        }
+    }
+
+    fn check_scaling(&self) -> Result<()> {
         match &self.scaling {
             RopeScaling::None => Ok(()),
             RopeScaling::Linear(factor) | RopeScaling::Proportional { factor, .. } => {

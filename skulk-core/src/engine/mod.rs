@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub use crate::ids::EngineId;
 use crate::ids::{SeqId, TokenId};
 pub use crate::kv_type::{KvType, KvTypes};
-use crate::macros::closed_set;
+use crate::macros::{closed_set, opaque};
 use crate::plan::Vendor;
 use crate::weights::{Checkpoint, Memory};
 
@@ -347,6 +347,8 @@ pub struct LoadCx<'a> {
     pub on_layer: &'a (dyn Fn() + Send + Sync),
 }
 
+opaque!(LoadCx<'_>);
+
 impl<'a> LoadCx<'a> {
     /// Loading that `cancel` stops and that calls `on_layer` after each layer.
     pub fn new(cancel: &'a CancelToken, on_layer: &'a (dyn Fn() + Send + Sync)) -> Self {
@@ -363,6 +365,8 @@ pub struct StepCx<'a> {
     /// Ends it likewise when it passes.
     pub deadline: Option<Instant>,
 }
+
+opaque!(StepCx<'_>);
 
 impl<'a> StepCx<'a> {
     /// A step that `cancel` stops, without a deadline.

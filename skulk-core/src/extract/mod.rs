@@ -27,6 +27,7 @@ use self::plan::{Plan, PlanFile};
 use self::source::Source;
 use crate::bytes::ByteSize;
 use crate::error::{ErrorKind, Result};
+use crate::macros::opaque;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Checkpoint;
 
@@ -57,6 +58,8 @@ pub struct VindexWriter<'a> {
     empty_tokens: Option<Vec<bool>>,
     plan: Plan,
 }
+
+opaque!(VindexWriter<'_>);
 
 impl<'a> VindexWriter<'a> {
     /// Looks at the checkpoint's headers and lays out the folder. Nothing is written yet.

@@ -13,6 +13,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{Event, Finish, GenerateOptions};
 use crate::ids::TokenId;
+use crate::macros::opaque;
 
 /// A running generation: an iterator over its events, or a stream of them by [`poll_event`](Self::poll_event).
 /// Dropping it cancels.
@@ -25,6 +26,8 @@ pub struct Generation {
     prompt_ids: Vec<TokenId>,
     cancel: CancelToken,
 }
+
+opaque!(Generation);
 
 /// A whole generation, collected.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -269,11 +269,13 @@ impl Drop for Building {
     }
 }
 
-/// Even stages on one engine.
+/// Even stages on one engine of this process.
 fn even(n_layers: usize, options: &LoadOptions) -> Result<Placement> {
-    let LoadOptions { stages, engine_name, engines, .. } = options;
+    let LoadOptions { stages, engine_name, engines, node, .. } = options;
     let first = || engines.first().map_or_else(|| EngineId::new("cpu"), |first| first.id().clone());
-    Placement::even(n_layers, *stages, &engine_name.clone().unwrap_or_else(first))
+    let even = Placement::even(n_layers, *stages, &engine_name.clone().unwrap_or_else(first))?;
+    let here = even.stages().iter().map(|stage| Stage { node: node.clone(), ..stage.clone() });
+    Placement::new(here.collect(), n_layers)
 }
 
 /// `Ok` when no option says, beside a placement, where layers run. `placement`: there is another one.

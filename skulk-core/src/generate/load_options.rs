@@ -121,6 +121,21 @@ pub struct LoadOptions {
     pub cancel: CancelToken,
 }
 
+impl std::fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadOptions")
+            .field("placement", &self.placement)
+            .field("stages", &self.stages)
+            .field("engine_name", &self.engine_name)
+            .field("engine_options", &self.engine_options)
+            .field("node", &self.node)
+            .field("context", &self.context)
+            .field("sessions", &self.sessions)
+            .field("kv", &self.kv)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for LoadOptions {
     fn default() -> Self {
         Self {
@@ -228,6 +243,17 @@ impl LoadOptions {
     pub fn ffn_at(mut self, address: crate::remote::Address) -> Self {
         self.ffn_at.push(address);
         self
+    }
+
+    /// How other nodes are reached while loading, which the tokens of both options end while the handle is kept.
+    #[cfg(feature = "net")]
+    pub(super) fn connecting(&self) -> (crate::remote::ConnectOptions, crate::cancel::OnCancel) {
+        let cancel = self.cancel.child();
+        let linked = self.connect.cancel.on_cancel({
+            let cancel = cancel.clone();
+            move || cancel.cancel()
+        });
+        (self.connect.clone().cancel(cancel), linked)
     }
 
     /// Reaches other nodes like this.

@@ -95,6 +95,11 @@ impl Model {
         &self.inner.tokenizer
     }
 
+    /// The same to be kept, as by a [`Detokenizer`](crate::Detokenizer).
+    pub fn shared_tokenizer(&self) -> Arc<Tokenizer> {
+        Arc::clone(&self.inner.tokenizer)
+    }
+
     /// Positions a session can hold, in tokens.
     pub fn context(&self) -> usize {
         self.inner.context

@@ -35,8 +35,7 @@ pub(super) fn reach<'o>(
             .with("field", "ffn_at")
             .with_hint("leave the option out, and give the placement's nodes their addresses"));
     }
-    let mut connect = options.connect.clone();
-    connect.cancel = options.cancel.clone();
+    let (connect, _linked) = options.connecting();
     let mut servers: Vec<(NodeId, Arc<RemoteFfn>)> = Vec::new();
     for address in &options.ffn_at {
         let node = NodeId::new(address.to_string());

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::engine::top::Top;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Retry};
 use crate::generate::TokenLogprob;
 use crate::generate::options::expect_known;
 use crate::ids::TokenId;
@@ -305,7 +305,8 @@ impl Sampler {
 
 fn no_choice() -> Error {
     Error::new(ErrorKind::EngineFailed, "no token has a finite logit")
-        .with_hint("the weights or the logit bias leave nothing to choose from")
+        .with_hint("the weights, the penalties or the logit bias leave nothing to choose from")
+        .with_retry(Retry::Never)
 }
 
 /// The largest logit's token, the first of equals; `None` when no logit is a number above -∞.

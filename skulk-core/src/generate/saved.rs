@@ -17,6 +17,7 @@ use super::session::{Session, common};
 use crate::engine::LayerPages;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{SeqId, TokenId};
+use crate::macros::opaque;
 use crate::weights::{MappedFile, io_error, may_be_replaced};
 
 const MAGIC: &[u8; 8] = b"skulk-kv";
@@ -66,6 +67,8 @@ pub struct SavedSession<'a> {
     bytes: &'a [u8],
     tokens: Vec<TokenId>,
 }
+
+opaque!(SavedSession<'_>);
 
 impl<'a> SavedSession<'a> {
     /// Reads what [`Session::save`] wrote.

@@ -80,8 +80,7 @@ fn connect(
     arch: &Arc<ArchSpec>,
     options: &LoadOptions,
 ) -> Result<Arc<dyn FfnService>> {
-    let mut connect = options.connect.clone();
-    connect.cancel = options.cancel.clone();
+    let (connect, _linked) = options.connecting();
     let service = crate::remote::RemoteFfn::for_model(&address.parse()?, arch, checkpoint, &connect)?;
     Ok(Arc::new(service))
 }

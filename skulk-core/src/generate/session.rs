@@ -11,6 +11,7 @@ use super::writing::{Constrained, Steering, Writing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::{GenerateOptions, Generation, Prompt};
 use crate::ids::{SeqId, TokenId};
+use crate::macros::opaque;
 use crate::plan::admit_max_tokens;
 use crate::tokenizer::Detokenizer;
 
@@ -33,6 +34,8 @@ use crate::tokenizer::Detokenizer;
 pub struct Session {
     pub(super) shared: Arc<Shared>,
 }
+
+opaque!(Session);
 
 /// What a session and its running generation share.
 pub(super) struct Shared {

@@ -17,6 +17,7 @@ use crate::engine::ffn::experts_of;
 use crate::engine::{FfnJob, FfnLine, FfnMemory, FfnService, LoadCx, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{ExpertIdx, LayerIdx};
+use crate::macros::opaque;
 use crate::weights::{Checkpoint, Memory};
 
 /// Feed-forward blocks and experts of a checkpoint, which this library's CPU kernels compute where they are stored: in
@@ -29,6 +30,8 @@ pub struct CpuFfn {
     /// By layer: the experts, and bytes of their weights.
     layers: BTreeMap<usize, (Range<usize>, u64)>,
 }
+
+opaque!(CpuFfn);
 
 /// What lines share.
 pub(super) struct Held {
@@ -120,7 +123,8 @@ impl CpuFfn {
 
     /// Bytes of the weights that it has of these layers.
     pub fn weight_bytes(&self, layers: Range<usize>) -> ByteSize {
-        ByteSize(self.layers.range(layers).map(|(_, (_, bytes))| bytes).sum())
+        let among = self.layers.iter().filter(|(layer, _)| layers.contains(layer));
+        ByteSize(among.map(|(_, (_, bytes))| bytes).sum())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::engine::{FfnJob, FfnLine, FfnMemory, FfnPair, FfnService, StepCx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
+use crate::macros::opaque;
 
 /// Services that have the same blocks and experts, of which each job needs one.
 ///
@@ -18,6 +19,8 @@ pub struct Replicas {
     members: Arc<[Member]>,
     hedge_after: Option<Duration>,
 }
+
+opaque!(Replicas);
 
 struct Member {
     service: Arc<dyn FfnService>,
@@ -137,6 +140,11 @@ impl FfnService for Replicas {
 
     fn wants_residual(&self) -> bool {
         self.members.iter().any(|member| member.service.wants_residual())
+    }
+
+    fn weights(&self) -> Vec<(LayerIdx, String)> {
+        let mut known = self.members.iter().map(|member| member.service.weights());
+        known.find(|weights| !weights.is_empty()).unwrap_or_default()
     }
 
     fn memory(&self) -> Option<FfnMemory> {

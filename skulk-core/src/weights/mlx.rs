@@ -170,13 +170,22 @@ impl Mlx {
 
     /// How a module is quantised: as its own entry says, or as all are.
     fn scheme(&self, module: &str) -> Result<Scheme> {
-        let own = self.section.get(module).filter(|entry| entry.is_object());
+        let own = match self.section.get(module) {
+            // As all are.
+            None | Some(Value::Bool(true)) => None,
+            Some(entry) if entry.is_object() => Some(entry),
+            Some(other) => {
+                let message =
+                    format!("expected an object or true for packed weights, found {}", told(Some(other)));
+                return Err(invalid(&self.config, module, message));
+            }
+        };
         let field = |key: &str| own.and_then(|entry| entry.get(key)).or_else(|| self.section.get(key));
         let number = |key: &str, allowed: &[usize]| {
             let found = field(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
             found.filter(|n| allowed.contains(n)).ok_or_else(|| {
                 let message = format!("expected one of {allowed:?}, found {}", told(field(key)));
-                invalid(&self.config, module, key, message)
+                invalid(&self.config, &format!("{module}.{key}"), message)
             })
         };
         // An entry without a mode is affine, whatever all are.
@@ -214,9 +223,9 @@ fn told(value: Option<&Value>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string().chars().take(80).collect())
 }
 
-fn invalid(config: &Path, module: &str, key: &str, message: String) -> Error {
+fn invalid(config: &Path, field: &str, message: String) -> Error {
     Error::new(ErrorKind::ConfigInvalid, message)
         .with("file", config.display())
-        .with("field", format!("{SECTION}.{module}.{key}"))
+        .with("field", format!("{SECTION}.{field}"))
         .with_hint("fetch the model's config.json again")
 }

@@ -21,6 +21,14 @@ fn progress_is_called_once_a_layer() {
     }
 }
 
+/// Without a placement all is here, whatever this process is called.
+#[test]
+fn what_nobody_placed_is_on_this_node() {
+    let model = Model::open(path("llama"), &one_thread().stages(2).node("desk")).unwrap();
+    let stages: Vec<_> = model.placement().stages().iter().map(|stage| stage.node.as_str()).collect();
+    assert_eq!(stages, ["desk", "desk"]);
+}
+
 #[test]
 fn cancelled_loading_says_so() {
     let token = CancelToken::new();

@@ -155,6 +155,7 @@ fn what_the_cpu_computes_beside_a_device_lies_where_its_options_say() {
             (copying.estimate(&spec, &*checkpoint).unwrap(), service.weight_bytes(layers.clone()));
         assert_eq!((estimate.kv_cache, estimate.weights + bytes), (whole.kv_cache, whole.weights));
         let shard = load_shard(&*copying, &spec, &*checkpoint).unwrap();
+        assert_eq!(service.weight_bytes(layers.end..layers.start).0, 0);
         assert_eq!((shard.weight_bytes(), shard.memory()), (estimate.weights, Memory::Mapped));
         assert_eq!(service.weights() == memory, memory != Memory::Auto);
     }

@@ -12,8 +12,8 @@ use skulk::remote::{
     Address, ConnectOptions, Identity, RemoteFfn, Replicas, Roots, ServeOptions, Server, measure_link, serve,
 };
 use skulk::{
-    ByteSize, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model, Placement,
-    Precision, Retry, open_checkpoint,
+    ByteSize, CancelToken, EngineId, EngineOptions, Error, ErrorKind, GenerateOptions, LoadOptions, Model,
+    Placement, Precision, Retry, open_checkpoint,
 };
 
 use super::fault::{Fault, Proxy};
@@ -358,6 +358,9 @@ fn replicas_compute_alike() {
     assert!(service(&fast).weights().len() > 1);
     let says = |hash| Arc::new(Says(service(&fast), hash)) as Arc<dyn FfnService>;
     assert!(Replicas::new([says("a"), says("a")]).is_ok());
+    // Also behind others.
+    let among = Arc::new(Replicas::new([says("a")]).unwrap()) as Arc<dyn FfnService>;
+    assert!(Replicas::new([among, says("b")]).is_err());
     assert_eq!(
         Replicas::new([says("a"), says("b")]).map(drop).unwrap_err().kind(),
         ErrorKind::InvalidArgument
@@ -389,6 +392,24 @@ fn cancelling_wakes_who_waits_for_a_server() {
         assert_eq!(error.kind(), ErrorKind::Cancelled);
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         proxy.heal();
+    }
+}
+
+/// The token of connecting ends loading, too.
+#[test]
+fn connecting_is_cancelled_by_either_token() {
+    let server = serving("stories260K", ServeOptions::default());
+    let cancelled = || {
+        let token = CancelToken::new();
+        token.cancel();
+        token
+    };
+    let connect =
+        loading().ffn_at(server.address().clone()).connect(ConnectOptions::default().cancel(cancelled()));
+    let either = [connect, loading().ffn_at(server.address().clone()).cancel(cancelled())];
+    for options in either {
+        let error = Model::open(model_path("stories260K"), &options).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
     }
 }
 

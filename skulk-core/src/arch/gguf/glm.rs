@@ -6,7 +6,7 @@ use super::super::{
     unsupported,
 };
 use super::keys::Keys;
-use super::{Sizes, plain};
+use super::{QK_NORM, QKV_BIAS, Sizes, has_any, plain};
 use crate::error::Result;
 use crate::weights::Checkpoint;
 
@@ -14,9 +14,8 @@ use crate::weights::Checkpoint;
 pub(super) fn glm4(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchSpec> {
     let sizes = Sizes::read(keys)?;
     let spec = plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Pairs)?, |at, layer| {
-        let biases = checkpoint.tensor(&format!("blk.{at}.attn_q.bias")).is_some();
         if let Some(attention) = layer.attention_mut() {
-            attention.qkv_bias = biases;
+            attention.qkv_bias = has_any(checkpoint, at, &QKV_BIAS);
         }
         (layer.post_attention_norm, layer.post_ffn_norm) = (true, true);
     })?;
@@ -27,10 +26,9 @@ pub(super) fn glm4_moe(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<A
     let sizes = Sizes::read(keys)?;
     let mixture = Mixture::read(keys, checkpoint, sizes.n_layers)?;
     let spec = plain(keys, checkpoint, &sizes, ropes(keys, &sizes, RopeLayout::Halves)?, |at, layer| {
-        let has = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some();
         if let Some(attention) = layer.attention_mut() {
-            attention.qkv_bias = has("attn_q.bias");
-            attention.qk_norm = has("attn_q_norm.weight").then_some(QkNorm::Heads);
+            attention.qkv_bias = has_any(checkpoint, at, &QKV_BIAS);
+            attention.qk_norm = has_any(checkpoint, at, &QK_NORM).then_some(QkNorm::Heads);
         }
         mixture.put(at, layer);
     })?;
@@ -100,12 +98,12 @@ pub(super) fn experts(keys: &Keys<'_>, checkpoint: &dyn Checkpoint, n_layers: us
         n_groups: keys.opt_usize("expert_group_count")?.unwrap_or(1).max(1),
         n_used: keys.opt_usize("expert_group_used_count")?.unwrap_or(1).max(1),
     };
-    let last = n_layers.saturating_sub(1);
+    let has_correction = |at| has_any(checkpoint, at, &["exp_probs_b.bias"]);
     Ok(ExpertsSpec {
         n_experts: keys.usize("expert_count")?,
         n_used: keys.usize("expert_used_count")?,
         scoring: Scoring::Sigmoid,
-        correction: checkpoint.tensor(&format!("blk.{last}.exp_probs_b.bias")).is_some(),
+        correction: (0..n_layers).any(has_correction),
         groups: (groups.n_used != groups.n_groups).then_some(groups),
         normalise: keys.bool_or("expert_weights_norm", true)?,
         scale: keys.opt_f32("expert_weights_scale")?.filter(|scale| *scale != 0.0).unwrap_or(1.0),

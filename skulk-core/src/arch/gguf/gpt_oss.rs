@@ -24,13 +24,11 @@ pub(super) fn gpt_oss(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Ar
     let width = keys.usize("expert_feed_forward_length")?;
     let window = keys.usize("attention.sliding_window")?;
     let spec = plain(keys, checkpoint, &sizes, vec![rope], |at, layer| {
-        let has = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some();
         if let Some(attention) = layer.attention_mut() {
             // Every other layer, the first among them.
             attention.window = at.is_multiple_of(2).then_some(Window::Sliding(window));
             attention.sinks = true;
-            attention.qkv_bias = has("attn_q.bias");
-            attention.output_bias = has("attn_output.bias");
+            (attention.qkv_bias, attention.output_bias) = (true, true);
         }
         (layer.ffn.width, layer.ffn.experts, layer.ffn.bias) = (width, Some(experts), true);
         layer.ffn.activation = Activation::ClampedGlu { alpha: 1.702, limit: 7.0 };

@@ -82,8 +82,8 @@ impl Keys<'_> {
     /// number where the file has none.
     pub(super) fn slides(&self, n_layers: usize, pattern: Option<usize>) -> Result<Vec<bool>> {
         let key = "attention.sliding_window_pattern";
-        if let Some(flags) = self.flags(key, n_layers)? {
-            return Ok(flags);
+        if let Some(flags) = self.array(key, n_layers)? {
+            return Ok(flags.bools()?.take(n_layers).collect());
         }
         let pattern = match (self.opt_usize(key)?, pattern) {
             (Some(pattern), _) | (None, Some(pattern)) => pattern.max(1),
@@ -94,8 +94,11 @@ impl Keys<'_> {
 
     /// Whether something is so of each layer, where an array says it.
     pub(super) fn flags(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>> {
-        let array = self.array(key, n_layers)?;
-        array.map(|array| Ok(array.bools()?.take(n_layers).collect())).transpose()
+        match self.array(key, n_layers)? {
+            Some(array) => Ok(Some(array.bools()?.take(n_layers).collect())),
+            None if self.metadata.get(&format!("{}.{key}", self.arch)).is_none() => Ok(None),
+            None => Err(self.error(key, "expected an array with a value for each layer, found none".into())),
+        }
     }
 
     /// An array with a value for each layer, at its end perhaps of layers that predict tokens ahead.

@@ -4,8 +4,8 @@ use super::super::names::{GGUF_PHI3, TensorNames};
 use super::super::{ArchSpec, ExpertsSpec, QkNorm, QueryGrowth, RopeLayout, RopeScaling, RopeSpec, Window};
 use super::eagle::EAGLE3;
 use super::keys::Keys;
-use super::{Sizes, plain};
-use crate::error::{Error, Result};
+use super::{FFN_BIAS, QKV_BIAS, Sizes, has_any, plain};
+use crate::error::Result;
 use crate::weights::{Checkpoint, quant};
 
 /// llama (mistral and mixtral included, which converters store as llama), and qwen2 and qwen3, which pair a head's
@@ -27,14 +27,14 @@ pub(super) fn llama(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arch
     let theta = keys.opt_f64("rope.freq_base")?.unwrap_or(10_000.0);
     let ropes = vec![RopeSpec { theta, dim, layout, scaling, amplitude }];
     plain(keys, checkpoint, &sizes, ropes, |at, layer| {
-        let has_bias = |tensor: &str| checkpoint.tensor(&format!("blk.{at}.{tensor}.bias")).is_some();
+        let has = |tensors: &[&str]| has_any(checkpoint, at, tensors);
         if let Some(attention) = layer.attention_mut() {
             attention.qk_norm = qwen3.then_some(QkNorm::Heads);
-            attention.qkv_bias = has_bias("attn_q");
-            attention.output_bias = has_bias("attn_output");
+            attention.qkv_bias = has(&QKV_BIAS);
+            attention.output_bias = has(&["attn_output.bias"]);
         }
         layer.ffn.width = expert_width.unwrap_or(layer.ffn.width);
-        layer.ffn.bias = experts.is_none() && has_bias("ffn_gate");
+        layer.ffn.bias = experts.is_none() && has(&FFN_BIAS);
         layer.ffn.experts = experts;
     })
 }
@@ -73,12 +73,10 @@ pub(super) fn phi3(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<ArchS
     let mut spec = llama(keys, checkpoint)?;
     let window = keys.opt_usize("attention.sliding_window")?.filter(|window| *window > 0);
     spec.attentions().for_each(|attention| attention.window = window.map(Window::Sliding));
-    let factors = |name: &str| match checkpoint.tensor(name) {
-        Some(_) => Ok(Some(quant::to_f32(&checkpoint.region(name)?)?)),
-        None => Ok::<_, Error>(None),
-    };
-    let [short, long] = ["short", "long"].map(|kind| factors(&format!("rope_factors_{kind}.weight")));
-    if let (Some(short), Some(long)) = (short?, long?) {
+    let names = ["rope_factors_short.weight", "rope_factors_long.weight"];
+    if names.iter().any(|name| checkpoint.tensor(name).is_some()) {
+        let [short, long] = names.map(|name| quant::to_f32(&checkpoint.region(name)?));
+        let (short, long) = (short?, long?);
         let original_context = keys.usize("rope.scaling.original_context_length")? as f64;
         let amplitude = keys.opt_f32("rope.scaling.attn_factor")?.unwrap_or(1.0);
         for rope in &mut spec.ropes {

@@ -13,8 +13,10 @@ mod llama4;
 mod mamba;
 mod qwen_next;
 mod step;
+mod used;
 
 use self::keys::Keys;
+pub(super) use self::used::expect_used;
 use super::ahead::Eagle;
 use super::names::{GGUF, TensorNames};
 use super::{
@@ -78,6 +80,19 @@ pub(super) fn eagle(metadata: &GgufMetadata, checkpoint: &dyn Checkpoint) -> Res
     (arch == eagle::EAGLE3).then(|| eagle::eagle(&Keys { metadata, arch }, checkpoint)).transpose()
 }
 
+/// Families whose heads are never their embeddings.
+const UNTIED: [&str; 5] = ["gpt-oss", "kimi-linear", "minimax-m2", "olmo2", "step35"];
+
+/// Whether a layer has one of these tensors: where it has one of several that belong together, it must have them all.
+fn has_any(checkpoint: &dyn Checkpoint, at: usize, tensors: &[&str]) -> bool {
+    tensors.iter().any(|tensor| checkpoint.tensor(&format!("blk.{at}.{tensor}")).is_some())
+}
+
+/// Biases of queries, keys and values.
+const QKV_BIAS: [&str; 3] = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
+const QK_NORM: [&str; 2] = ["attn_q_norm.weight", "attn_k_norm.weight"];
+const FFN_BIAS: [&str; 3] = ["ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"];
+
 /// What families have in common; `own` adds to each layer what its family has beside.
 fn plain(
     keys: &Keys<'_>,
@@ -120,7 +135,7 @@ fn plain(
         residual_scale: 1.0,
         logit_scale: 1.0,
         norm: NormSpec { eps: keys.eps()?, weight_offset: 0.0 },
-        tied_embeddings: checkpoint.tensor("output.weight").is_none(),
+        tied_embeddings: checkpoint.tensor("output.weight").is_none() && !UNTIED.contains(&keys.arch),
         final_softcap: None,
         ahead: None,
         ropes,

@@ -5,7 +5,7 @@ use super::super::{
     Activation, ArchSpec, ExpertsSpec, QkNorm, RopeLayout, RopeScaling, RopeSpec, SharedExpert, Window,
 };
 use super::keys::Keys;
-use super::{Sizes, glm, plain};
+use super::{QK_NORM, Sizes, glm, has_any, plain};
 use crate::error::Result;
 use crate::weights::{Checkpoint, quant};
 
@@ -29,7 +29,7 @@ pub(super) fn step35(keys: &Keys<'_>, checkpoint: &dyn Checkpoint) -> Result<Arc
         if let Some(attention) = layer.attention_mut() {
             attention.window = slides.then_some(Window::Sliding(window));
             attention.rope = Some(usize::from(slides));
-            attention.qk_norm = has("attn_q_norm").then_some(QkNorm::Heads);
+            attention.qk_norm = has_any(checkpoint, at, &QK_NORM).then_some(QkNorm::Heads);
             attention.head_gate = has("attn_gate");
         }
         if has("ffn_gate_inp") {

@@ -11,6 +11,7 @@ use super::stream::ChatStream;
 use crate::chat::Message;
 use crate::error::{Error, Result};
 use crate::generate::{Model, Session};
+use crate::macros::opaque;
 
 /// A conversation that goes on until the model calls nothing any more. Whoever drives it runs the functions;
 /// [`Model::chat_with_tools`] does so itself.
@@ -48,6 +49,8 @@ pub struct ToolRounds {
     round: usize,
     max_rounds: usize,
 }
+
+opaque!(ToolRounds);
 
 /// An event of a conversation with tools.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -97,6 +100,11 @@ impl ToolResult {
         Self { failed: true, ..Self::new(call, format!("error: {error}")) }
     }
 
+    /// What stands for the result of a call that nobody makes any more.
+    pub fn cancelled(call: &ChatCall) -> Self {
+        Self::failed(call, &"the work was cancelled")
+    }
+
     /// What a model is told that called none of the functions that there are.
     pub fn unknown<'a>(call: &ChatCall, names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<_> = names.into_iter().collect();
@@ -113,13 +121,15 @@ impl Model {
     pub fn tool_rounds(
         &self,
         messages: Vec<Message>,
-        options: ChatOptions,
+        mut options: ChatOptions,
         max_rounds: usize,
     ) -> Result<ToolRounds> {
         if max_rounds == 0 {
             return Err(Error::argument("max_rounds", "expected at least 1 round, found 0")
                 .with_hint("leave it out for its default"));
         }
+        // Cancels this conversation alone.
+        options.generate.cancel = options.generate.cancel.child();
         let session = self.session()?;
         let stream = Some(session.chat(&messages, &options)?);
         let (calls, wanted) = (Vec::new(), Vec::new());
@@ -166,7 +176,7 @@ impl ToolRounds {
             self.stream = match self.session.chat(&self.messages, &self.options) {
                 Ok(stream) => Some(stream),
                 // Nobody waits for that answer any more.
-                Err(_) if self.options.generate.cancel.is_cancelled() => {
+                Err(_) if self.is_cancelled() => {
                     self.finish.iter_mut().for_each(|finish| finish.reason = ChatFinishReason::Cancelled);
                     None
                 }
@@ -193,9 +203,12 @@ impl ToolRounds {
 
     /// Asks the answer to end that is being written; no round follows.
     pub fn cancel(&self) {
-        if let Some(stream) = &self.stream {
-            stream.cancel();
-        }
+        self.options.generate.cancel.cancel();
+    }
+
+    /// Whether somebody has cancelled it, or the token of its options.
+    pub fn is_cancelled(&self) -> bool {
+        self.options.generate.cancel.is_cancelled()
     }
 
     /// The next event of this round's answer, without waiting; `Ready(None)` behind it. Wakes as

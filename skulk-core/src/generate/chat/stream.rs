@@ -11,6 +11,7 @@ use crate::chat::{ChatPrompt, Delta, Message};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::writing::Counted;
 use crate::generate::{Event, FinishReason, Generation, Timings, Usage};
+use crate::macros::opaque;
 
 /// Why an answer ended, and what it came to.
 type Ended = (ChatFinishReason, Usage, Timings, Vec<String>);
@@ -35,6 +36,8 @@ pub struct ChatStream {
     /// Used again for every token.
     deltas: Vec<Delta>,
 }
+
+opaque!(ChatStream);
 
 impl ChatStream {
     pub(super) fn new(generation: Generation, reader: Reader, asked: Asked) -> Self {

@@ -6,6 +6,7 @@ mod constrained;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
@@ -543,6 +544,33 @@ fn functions_that_fail_are_told_or_end_it() {
     );
     assert!(chat.next().is_none());
     assert_eq!(chat.messages().len(), 2);
+}
+
+#[test]
+fn nothing_is_called_behind_a_cancellation() {
+    let called = Arc::new(AtomicUsize::new(0));
+    for (behind_result, calls) in [(false, 0), (true, 1)] {
+        script(&format!("{CALL}{CALL}"));
+        let counted = Arc::clone(&called);
+        let tools = Toolbox::default().tool(weather(), move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok("rain".into())
+        });
+        let mut chat = model().chat_with_tools(ask(), ChatOptions::default(), tools).unwrap();
+        while let Some(event) = chat.next() {
+            match event.unwrap() {
+                ToolEvent::Answer { round: 0, event: ChatEvent::Finish { .. } } if !behind_result => {
+                    chat.cancel()
+                }
+                ToolEvent::Result { .. } if behind_result => chat.cancel(),
+                _ => {}
+            }
+        }
+        assert_eq!(called.swap(0, Ordering::Relaxed), calls);
+        assert_eq!(chat.finish().unwrap().reason, ChatFinishReason::Cancelled);
+        let Content::Text(last) = chat.messages()[3].content() else { panic!("{:?}", chat.messages()) };
+        assert!(last.contains("cancelled"), "{last}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::rounds::{ToolEvent, ToolResult, ToolRounds};
 use crate::chat::{Message, Tool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generate::Model;
-use crate::macros::{closed_set, setters};
+use crate::macros::{closed_set, opaque, setters};
 
 /// Why a function failed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -51,6 +51,8 @@ pub struct Toolbox {
     /// What happens where a function fails. Calls of functions that there are not are always told to the model.
     pub on_failure: OnToolFailure,
 }
+
+opaque!(Toolbox);
 
 impl Default for Toolbox {
     /// No functions, 8 rounds.
@@ -125,6 +127,8 @@ pub struct ToolChat {
     failed: bool,
 }
 
+opaque!(ToolChat);
+
 impl ToolChat {
     /// All of the conversation: the messages that it began with, answers that have ended, and results.
     pub fn messages(&self) -> &[Message] {
@@ -136,7 +140,7 @@ impl ToolChat {
         self.rounds.finish()
     }
 
-    /// Asks the answer to end that is being written; no round follows.
+    /// Asks the answer to end that is being written; no function is called any more, and no round follows.
     pub fn cancel(&self) {
         self.rounds.cancel();
     }
@@ -169,7 +173,11 @@ impl ToolChat {
             Some(event) => event.map(|event| ToolEvent::Answer { round, event }),
             None => {
                 let call = self.rounds.wanted().first()?.clone();
-                let result = self.toolbox.call(&call).and_then(|result| {
+                let result = match self.rounds.is_cancelled() {
+                    true => Ok(ToolResult::cancelled(&call)),
+                    false => self.toolbox.call(&call),
+                };
+                let result = result.and_then(|result| {
                     self.rounds.give(&result.id, result.content.as_str())?;
                     Ok(result)
                 });

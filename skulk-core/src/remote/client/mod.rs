@@ -31,6 +31,7 @@ use crate::arch::{ArchSpec, LayerSpec};
 use crate::engine::{FfnLine, FfnService};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::LayerIdx;
+use crate::macros::opaque;
 use crate::weights::Checkpoint;
 
 /// Feed-forward blocks and experts on another machine, or in another process: a server of this library, or one of LARQL's.
@@ -43,6 +44,8 @@ pub struct RemoteFfn {
     /// Of one layer at least it computes experts.
     has_experts: bool,
 }
+
+opaque!(RemoteFfn);
 
 /// What all lines to a server need.
 struct Peer {

@@ -246,6 +246,15 @@ impl Checkpoint for HfCheckpoint {
             if let Some(Err(error)) = self.packed(*file, tensor) {
                 return Err(of_file(error));
             }
+            let scales = name.strip_suffix("weight").map(|module| format!("{module}scales"));
+            if tensor.dtype == "U32" && scales.is_some_and(|scales| self.tensor(&scales).is_some()) {
+                let message = "expected how packed weights are quantised, found nothing of it";
+                return Err(Error::new(ErrorKind::ConfigInvalid, message)
+                    .with("file", self.metadata.folder.join("config.json").display())
+                    .with("field", "quantization")
+                    .with("tensor", name)
+                    .with_hint("fetch the model's config.json again"));
+            }
             return Err(Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected a tensor of type F32, F16 or BF16, found {}", tensor.dtype),
