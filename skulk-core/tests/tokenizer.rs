@@ -284,17 +284,14 @@ fn ids_beyond_the_vocabulary_are_refused() {
     let sides = serde_json::json!({"type": "BertProcessing", "cls": ["<s>", 1], "sep": ["</s>", 512]});
     let sides = with("/post_processor", sides);
     let template = with("/post_processor/special_tokens/<s>/ids", serde_json::json!([512]));
-    for (file, content) in [
-        ("tokenizer.json", sides.as_str()),
-        ("tokenizer.json", &template),
-        ("generation_config.json", r#"{"eos_token_id": [2, 512]}"#),
-        ("generation_config.json", r#"{"bos_token_id": 4294967296}"#),
-    ] {
-        let error = changed(&[(file, Some(content))]).err().unwrap();
+    for content in [sides.as_str(), &template] {
+        let error = changed(&[("tokenizer.json", Some(content))]).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::TokenizerInvalid, "{error}");
         assert!(error.to_string().contains("expected a token id below 512"), "{error}");
-        assert!(context(&error, "file").ends_with(file));
+        assert!(context(&error, "file").ends_with("tokenizer.json"));
     }
+    // Configurations keep defaults of other models, which never come.
+    changed(&[("generation_config.json", Some(r#"{"eos_token_id": [2, 50256]}"#))]).unwrap();
 }
 
 #[cfg(unix)]

@@ -4,6 +4,7 @@
 //! (`src/llama-vocab.cpp`), also where that differs from the models' own tokenizers.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tokenizers::processors::template::TemplateProcessing;
@@ -17,8 +18,9 @@ use crate::ids::TokenId;
 use crate::weights::gguf::GgufMetadata;
 
 pub(super) fn load(metadata: &GgufMetadata) -> Result<Tokenizer> {
-    let parts = Parts::read(metadata);
-    parts.and_then(|parts| build(&parts)).map_err(|e| e.with("file", metadata.file().display()))
+    let built = Parts::read(metadata).and_then(|parts| build(&parts));
+    let built = built.map_err(|e| e.with("file", metadata.file().display()))?;
+    Ok(Tokenizer { file: metadata.file().to_owned(), ..built })
 }
 
 /// What a kind of vocabulary decides about the tokenizer.
@@ -100,6 +102,7 @@ pub(super) fn build(parts: &Parts) -> Result<Tokenizer> {
         vocab_size: parts.tokens.len(),
         duplicates: built.duplicates,
         names: OnceLock::new(),
+        file: PathBuf::new(),
     })
 }
 

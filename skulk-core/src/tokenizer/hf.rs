@@ -4,49 +4,80 @@
 //! `tokenizer_config.json`, `generation_config.json` and `config.json`.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::Value;
 use tokenizers::AddedToken;
 
-use super::{Pieces, Route, Special, Tokenizer, caught, failed};
+use super::declared::Declared;
+use super::{Pieces, Route, Special, Tokenizer, caught, failed, growth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
+use crate::weights::mmap::{io_error, open_regular};
 use crate::weights::safetensors::HfMetadata;
+
+/// Far above any published tokenizer.json, of which the largest have some 60 MB.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// `config`: the file that holds what is called `config.json` here.
 pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokenizer> {
     let file = metadata.folder.join("tokenizer.json");
     let mut inner = read(&file)?;
+    let in_file = |e: Error| e.with("file", file.display());
     let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
-    let pieces = Pieces::from_decoder(&decoder).map_err(|e| e.with("file", file.display()))?;
+    let pieces = Pieces::from_decoder(&decoder).map_err(in_file)?;
+    growth::check(&inner).map_err(in_file)?;
     // Both would silently change what the model is given.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
-    declared(metadata, &mut inner)?;
-    let special = special(metadata, config, &inner)?;
+    let declared = Declared(metadata);
+    declare(declared, &mut inner)?;
     // Ids may have holes.
-    let vocab = inner.get_vocab(true);
+    let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
+    check_added(&inner, vocab_size).map_err(in_file)?;
     Ok(Tokenizer {
-        vocab_size: vocab.values().max().map_or(0, |&id| id as usize + 1),
+        special: special(declared, config, &inner)?,
+        vocab_size,
         rules: Route::Crate,
         inner,
         pieces,
-        special,
         duplicates: HashMap::new(),
         names: OnceLock::new(),
+        file,
     })
 }
 
 fn read(file: &Path) -> Result<tokenizers::Tokenizer> {
-    let bytes = std::fs::read(file).map_err(|e| {
+    let bytes = read_bytes(file)?;
+    caught(|| tokenizers::Tokenizer::from_bytes(&bytes)).map_err(|e| broken(file).with_source(e))
+}
+
+fn read_bytes(file: &Path) -> Result<Vec<u8>> {
+    let opened = open_regular(file).map_err(|e| {
+        let hint = match e.kind() {
+            ErrorKind::FileNotFound => {
+                "fetch tokenizer.json together with the weights; a folder with only tokenizer.model has to be converted first"
+            }
+            _ => "check the path and the file's permissions: it has to be a regular file",
+        };
         Error::new(ErrorKind::TokenizerInvalid, "expected a readable tokenizer.json")
             .with("file", file.display())
             .with_source(e)
-            .with_hint("fetch tokenizer.json together with the weights; a folder with only tokenizer.model has to be converted first")
+            .with_hint(hint)
     })?;
-    caught(|| tokenizers::Tokenizer::from_bytes(&bytes)).map_err(|e| broken(file).with_source(e))
+    let mut bytes = Vec::new();
+    opened.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| io_error(e, file, "read"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::new(
+            ErrorKind::TokenizerInvalid,
+            format!("expected a tokenizer.json of at most {MAX_BYTES} bytes, found a larger one"),
+        )
+        .with("file", file.display())
+        .with_hint("this is no tokenizer: fetch the file again"));
+    }
+    Ok(bytes)
 }
 
 fn broken(file: &Path) -> Error {
@@ -58,83 +89,81 @@ fn broken(file: &Path) -> Error {
     .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
 }
 
+/// Refuses a post-processor that adds tokens which the vocabulary lacks.
+fn check_added(inner: &tokenizers::Tokenizer, vocab_size: usize) -> Result<()> {
+    let mut ids = Vec::new();
+    put_ids(&serde_json::to_value(inner.get_post_processor()).unwrap_or_default(), &mut ids);
+    match ids.into_iter().find(|&id| id >= vocab_size as u64) {
+        None => Ok(()),
+        Some(id) => Err(Error::new(
+            ErrorKind::TokenizerInvalid,
+            format!("expected a token id below {vocab_size}, found {id}"),
+        )
+        .with("field", "post_processor")
+        .with_hint("the tokenizer files do not belong together: fetch the checkpoint again")),
+    }
+}
+
+/// Appends the ids that a post-processor puts around texts.
+fn put_ids(rule: &Value, ids: &mut Vec<u64>) {
+    for rule in rule["processors"].as_array().into_iter().flatten() {
+        put_ids(rule, ids);
+    }
+    let tokens = rule["special_tokens"].as_object().into_iter().flat_map(|tokens| tokens.values());
+    let template = tokens.filter_map(|token| token["ids"].as_array()).flatten();
+    // As BERT's and RoBERTa's have them.
+    let sides = ["cls", "sep"].map(|side| &rule[side][1]);
+    ids.extend(template.chain(sides).filter_map(Value::as_u64));
+}
+
 /// Makes every token special that `tokenizer_config.json` declares, as transformers does, if the vocabulary has it.
 /// transformers would add what is missing, with ids that the model was not trained with.
-fn declared(metadata: &HfMetadata, inner: &mut tokenizers::Tokenizer) -> Result<()> {
-    const ONE: [&str; 7] =
-        ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-    const MANY: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
-    let Some(config) = &metadata.tokenizer_config else { return Ok(()) };
-    let one = ONE.iter().filter_map(|key| Some((*key, config.get(key)?)));
-    let many = MANY.iter().filter_map(|key| Some((*key, config.get(key)?)));
-    let many = many.flat_map(|(key, tokens)| match tokens {
-        Value::Array(tokens) => tokens.iter().map(|token| (key, token)).collect(),
-        Value::Object(named) => named.values().map(|token| (key, token)).collect(),
-        _ => Vec::new(),
-    });
+fn declare(declared: Declared<'_>, inner: &mut tokenizers::Tokenizer) -> Result<()> {
     let known = inner.get_added_vocabulary().get_added_tokens_decoder();
     let known: HashSet<String> = known.values().map(|token| token.content.clone()).collect();
     let mut ordinary = Vec::new();
-    for (key, token) in one.chain(many) {
-        let Some(text) = text_of(token) else { continue };
+    for (key, text) in declared.tokens()? {
         if inner.token_to_id(text).is_none() {
-            return Err(Error::new(
-                ErrorKind::TokenizerInvalid,
-                "a special token is declared that the vocabulary lacks",
-            )
-            .with("file", metadata.folder.join("tokenizer_config.json").display())
-            .with("field", key)
-            .with("found", text)
-            .with("expected", "a token of tokenizer.json")
-            .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
+            return Err(declared
+                .invalid(key, "a special token is declared that the vocabulary lacks")
+                .with("found", text)
+                .with("expected", "a token of tokenizer.json")
+                .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
         }
         if !text.is_empty() && !known.contains(text) {
             ordinary.push(AddedToken::from(text, true));
         }
     }
-    caught(|| inner.add_special_tokens(ordinary)).map_err(failed)?;
+    let file = declared.0.folder.join("tokenizer.json");
+    caught(|| inner.add_special_tokens(ordinary)).map_err(|e| failed(e, &file))?;
     Ok(())
 }
 
-/// The text of a token in `tokenizer_config.json`, which stands there as it is or with its properties.
-fn text_of(token: &Value) -> Option<&str> {
-    token.as_str().or_else(|| token.get("content")?.as_str())
-}
-
-fn special(metadata: &HfMetadata, config: &'static str, inner: &tokenizers::Tokenizer) -> Result<Special> {
-    let named = |key: &str| {
-        let text = text_of(metadata.tokenizer_config.as_ref()?.get(key)?)?;
-        inner.token_to_id(text).map(TokenId)
-    };
-    let flag = |key: &str| {
-        let config = metadata.tokenizer_config.as_ref();
-        config.and_then(|c| c.get(key)?.as_bool()).unwrap_or(false)
-    };
-    let mut begins: Vec<_> = named("bos_token").into_iter().collect();
+fn special(declared: Declared<'_>, config: &'static str, inner: &tokenizers::Tokenizer) -> Result<Special> {
+    let metadata = declared.0;
+    let named = |key| Ok(declared.token(key)?.and_then(|text| inner.token_to_id(text)).map(TokenId));
+    let mut begins: Vec<_> = named("bos_token")?.into_iter().collect();
     begins.extend(configured(metadata, config, "bos_token_id")?);
     let mut ends = configured(metadata, config, "eos_token_id")?;
-    ends.extend(named("eos_token"));
+    let eos = named("eos_token")?;
+    ends.extend(eos);
     let mut seen = HashSet::new();
     ends.retain(|&id| seen.insert(id));
     let special = Special {
         bos: begins.first().copied(),
-        eos: named("eos_token").or(ends.first().copied()),
+        eos: eos.or(ends.first().copied()),
         ends,
-        add_bos: flag("add_bos_token"),
-        add_eos: flag("add_eos_token"),
+        add_bos: declared.flag("add_bos_token")?,
+        add_eos: declared.flag("add_eos_token")?,
     };
     for (add, id, key) in
         [(special.add_bos, special.bos, "bos_token"), (special.add_eos, special.eos, "eos_token")]
     {
         let known = id.and_then(|id| inner.id_to_token(id.0));
         if add && known.is_none() {
-            return Err(Error::new(
-                ErrorKind::TokenizerInvalid,
-                "the tokenizer is to add a token that it does not have",
-            )
-            .with("file", metadata.folder.join("tokenizer_config.json").display())
-            .with("field", key)
-            .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
+            return Err(declared
+                .invalid(key, "the tokenizer is to add a token that it does not have")
+                .with_hint("the tokenizer files do not belong together: fetch the checkpoint again"));
         }
     }
     Ok(special)
@@ -159,6 +188,7 @@ fn configured(metadata: &HfMetadata, file: &'static str, key: &'static str) -> R
             single => std::slice::from_ref(single),
         };
         for value in values {
+            // One beyond the vocabulary never comes: configurations keep defaults of other models.
             let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
             ids.push(TokenId(id.ok_or_else(|| {
                 Error::new(ErrorKind::TokenizerInvalid, "expected a token id or a list of them")

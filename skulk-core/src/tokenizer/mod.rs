@@ -8,9 +8,11 @@ mod byte_level;
 mod charsmap;
 mod control;
 mod cut;
+mod declared;
 mod detokenizer;
 mod export;
 mod gguf;
+mod growth;
 mod hf;
 mod parts;
 mod pieces;
@@ -26,6 +28,7 @@ mod word_piece;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use detokenizer::Detokenizer;
@@ -59,6 +62,8 @@ pub struct Tokenizer {
     duplicates: HashMap<u32, u32>,
     /// Made when text is first cut in which special tokens are text.
     names: OnceLock<plain::Names>,
+    /// Where its rules are.
+    file: PathBuf,
 }
 
 /// How text comes to the model's merges.
@@ -111,7 +116,8 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<TokenId>> {
         let mut ids: Vec<TokenId> = match &self.rules {
             Route::Crate => {
-                let encoding = caught(|| self.inner.encode_fast(text, add_special)).map_err(failed)?;
+                let encoding = caught(|| self.inner.encode_fast(text, add_special));
+                let encoding = encoding.map_err(|e| failed(e, &self.file))?;
                 encoding.get_ids().iter().copied().map(TokenId).collect()
             }
             Route::Own(rules) => self.by_rules(rules, text, Control::Found)?,
@@ -222,8 +228,9 @@ fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("the tokenizers crate panicked".into()))
 }
 
-fn failed(e: tokenizers::Error) -> Error {
+fn failed(e: tokenizers::Error, file: &Path) -> Error {
     Error::new(ErrorKind::TokenizerInvalid, "the tokenizer failed on a text")
+        .with("file", file.display())
         .with_source(e)
         .with_hint("the tokenizer's rules are inconsistent: fetch the checkpoint again")
 }

@@ -16,6 +16,7 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+use super::growth;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a vocabulary spells bytes.
@@ -85,6 +86,7 @@ impl Pieces {
     pub(super) fn from_decoder(decoder: &Value) -> Result<Self> {
         let mut pieces = Self::default();
         pieces.add(decoder)?;
+        growth::check_replaced("decoder", &pieces.replace)?;
         Ok(pieces)
     }
 

@@ -93,7 +93,8 @@ impl Tokenizer {
 
     pub(super) fn by_rules(&self, rules: &Rules, text: &str, control: Control<'_>) -> Result<Vec<TokenId>> {
         let guarded = |id| self.is_guarded(TokenId(id));
-        let ids = caught(|| rules.encode(self.inner.get_model(), text, control, guarded)).map_err(failed)?;
+        let ids = caught(|| rules.encode(self.inner.get_model(), text, control, guarded));
+        let ids = ids.map_err(|e| failed(e, &self.file))?;
         Ok(ids.into_iter().map(TokenId).collect())
     }
 
@@ -142,7 +143,7 @@ impl Tokenizer {
             let made = Names::new(self, mark)?;
             work(self.names.get_or_init(|| made))
         });
-        result.map_err(failed)
+        result.map_err(|e| failed(e, &self.file))
     }
 
     /// Appends `markup` with the special tokens in it by their names.

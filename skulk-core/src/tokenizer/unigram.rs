@@ -6,13 +6,13 @@ use tokenizers::normalizers::{Precompiled, Replace, Sequence};
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
-use super::caught;
 use super::charsmap::{self, Charsmap};
 use super::gguf::Built;
 use super::parts::{Kind, Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
 use super::texts::Texts;
+use super::{caught, growth};
 use crate::error::Result;
 
 /// What happens to text before it is cut.
@@ -46,6 +46,8 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     // What other programs read comes close.
     let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
     let charsmap = parts.charsmap.as_deref().map(Charsmap::read).transpose()?;
+    let lengthened = charsmap.as_ref().map_or(1.0, Charsmap::growth);
+    growth::within("tokenizer.ggml.precompiled_charsmap", lengthened)?;
     if let Some(bytes) = &parts.charsmap {
         let map = caught(|| Ok(Precompiled::from(bytes)?));
         normalizers.push(map.map_err(|e| charsmap::broken().with_source(e))?.into());
@@ -195,6 +197,14 @@ mod tests {
         refuses(Parts { unknown: Some(77), ..parts() }, "unknown_token_id");
         for charsmap in [vec![], vec![1, 0, 0], vec![200, 0, 0, 0, 1], vec![4, 0, 0, 0, 0, 0, 0, 0, b'x']] {
             refuses(Parts { charsmap: Some(charsmap), ..parts() }, "precompiled_charsmap");
+        }
+        for (text, fits) in [("b".repeat(1024), true), ("b".repeat(1025), false)] {
+            let map = charsmap::tests::map('a', &text);
+            let parts = || Parts { charsmap: Some(map.clone()), ..parts() };
+            match fits {
+                true => assert!(gguf::build(&parts()).is_ok()),
+                false => refuses(parts(), "precompiled_charsmap"),
+            }
         }
         let mut equal = parts();
         equal.tokens[5] = "a";
