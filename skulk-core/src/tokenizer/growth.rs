@@ -171,30 +171,9 @@ fn may_be_empty(pattern: &str) -> bool {
 }
 
 /// How many times as long a map of characters, in base 64, makes a text.
-fn mapped(base64: &str) -> f64 {
-    Charsmap::read(&bytes(base64)).map_or(f64::INFINITY, |map| map.growth())
-}
-
-fn bytes(base64: &str) -> Vec<u8> {
-    let (mut bytes, mut held, mut bits) = (Vec::with_capacity(base64.len() / 4 * 3), 0_u32, 0);
-    for byte in base64.bytes() {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => break,
-        };
-        held = held << 6 | u32::from(six);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-            held &= (1 << bits) - 1;
-        }
-    }
-    bytes
+fn mapped(text: &str) -> f64 {
+    let map = base64::decode(text).ok().and_then(|bytes| Charsmap::read(&bytes).ok());
+    map.map_or(f64::INFINITY, |map| map.growth())
 }
 
 /// How many tokens a post-processor makes of one.
