@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use skulk::CardLibrary;
+use skulk::card::GgufFacts;
 use skulk_contract::folders::ask_library;
-use skulk_contract::functions::{self, Arguments, Work};
+use skulk_contract::functions::{self, Arguments, Work, write};
 use skulk_contract::options::Spelling;
 
 use crate::error::Answer;
@@ -13,6 +14,18 @@ use crate::work::{RawCancel, RawProgress, run, work};
 /// Arguments as Swift writes them.
 pub(crate) fn arguments(text: &str) -> skulk::Result<Arguments> {
     Arguments::new(text, Spelling::Camel)
+}
+
+/// The library's version.
+#[uniffi::export]
+pub fn raw_version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+/// What the start of a GGUF file says that a card needs, as JSON.
+#[uniffi::export]
+pub fn raw_gguf_facts(start: Vec<u8>) -> Answer<String> {
+    Ok(write(&GgufFacts::read(&start)?)?)
 }
 
 /// Calls a function.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use skulk::chat::Json;
+use skulk::ChatOptions;
+use skulk::chat::{Json, Message};
 use skulk_contract::chat::Conversation;
 use skulk_contract::functions::write;
 use skulk_contract::options::Spelling;
@@ -22,40 +23,44 @@ pub(crate) fn conversation(given: &str) -> Answer<Conversation> {
 }
 
 impl RawChatStream {
-    /// Answers in a session.
+    /// Has another thread read what Swift wrote, and begin to answer.
     pub(crate) fn start(
-        session: &skulk::Session,
-        given: &str,
+        given: String,
         cancel: Option<Arc<RawCancel>>,
-    ) -> Answer<Arc<Self>> {
-        let (messages, mut options) = conversation(given)?.chat()?;
+        begin: impl FnOnce(&[Message], &ChatOptions) -> skulk::Result<skulk::ChatStream> + Send + 'static,
+    ) -> Arc<Self> {
         let cancel = child(cancel);
-        options.generate.cancel = cancel.clone();
-        Ok(Arc::new(Self(Running::new(session.chat(&messages, &options)?, cancel))))
+        let own = cancel.clone();
+        let begin = move || {
+            let (messages, mut options) = conversation(&given)?.chat()?;
+            options.generate.cancel = own;
+            Ok(begin(&messages, &options)?)
+        };
+        Arc::new(Self(Running::start(cancel, begin)))
     }
 }
 
 #[uniffi::export]
 impl RawChatStream {
     /// The prompt that the messages became, as JSON.
-    pub fn prompt(&self) -> Answer<String> {
-        Ok(write(self.0.get().prompt())?)
+    pub async fn prompt(&self) -> Answer<String> {
+        Ok(self.0.see(|stream| write(stream.prompt())).await??)
     }
 
     /// The answer as far as it was read, as the JSON of a message.
-    pub fn message(&self) -> Answer<String> {
-        Ok(write(&self.0.get().message()?)?)
+    pub async fn message(&self) -> Answer<String> {
+        Ok(self.0.see(|stream| write(&stream.message()?)).await??)
     }
 
     /// The next event as JSON; none behind the last.
     pub async fn next(&self) -> Answer<Option<String>> {
-        let event = self.0.wait(skulk::ChatStream::poll_event).await.transpose()?;
+        let event = self.0.wait(skulk::ChatStream::poll_event).await?.transpose()?;
         Ok(event.map(|event| write(&event)).transpose()?)
     }
 
     /// Runs to the end: the whole answer as JSON.
     pub async fn answer(&self) -> Answer<String> {
-        Ok(write(&self.0.wait(skulk::ChatStream::poll_answer).await?)?)
+        Ok(write(&self.0.wait(skulk::ChatStream::poll_answer).await??)?)
     }
 
     /// Asks it to end.
@@ -64,13 +69,13 @@ impl RawChatStream {
     }
 
     /// Cancels what is still running and waits until it has ended; the session is free then.
-    pub async fn close(&self) {
+    pub async fn close(&self) -> Answer<()> {
         self.0.cancel();
         let skip = |stream: &mut skulk::ChatStream, cx: &mut Context<'_>| {
             while ready!(stream.poll_event(cx)).is_some() {}
             Poll::Ready(())
         };
-        self.0.wait(skip).await;
+        self.0.wait(skip).await
     }
 }
 
@@ -88,6 +93,11 @@ pub enum RawJson {
     Int {
         /// Which.
         value: i64,
+    },
+    /// A larger one.
+    Unsigned {
+        /// Which.
+        value: u64,
     },
     /// Another number.
     Number {
@@ -119,9 +129,11 @@ impl From<Json> for RawJson {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool { value },
             #[expect(clippy::cast_precision_loss, reason = "as readers of JSON do")]
-            Json::Int(value) => {
-                i64::try_from(value).map_or(Self::Number { value: value as f64 }, |value| Self::Int { value })
-            }
+            Json::Int(value) => match (i64::try_from(value), u64::try_from(value)) {
+                (Ok(value), _) => Self::Int { value },
+                (_, Ok(value)) => Self::Unsigned { value },
+                _ => Self::Number { value: value as f64 },
+            },
             Json::Float(value) => Self::Number { value },
             Json::String(value) => Self::Text { value },
             Json::Array(values) => Self::List { values: values.into_iter().map(Self::from).collect() },

@@ -32,8 +32,9 @@ impl RawPrompt {
 pub(crate) fn token_ids(field: &'static str, bytes: &[u8]) -> Answer<Vec<TokenId>> {
     let id = |value: i64| {
         let id = u32::try_from(value);
-        id.map(TokenId)
-            .map_err(|_| invalid(field, format!("expected an unsigned 32-bit number, found {value}")))
+        id.map(TokenId).map_err(|_| {
+            invalid(field, format!("expected a whole number from 0 to {}, found {value}", u32::MAX))
+        })
     };
     bytes.as_chunks().0.iter().map(|bytes| id(i64::from_le_bytes(*bytes))).collect()
 }
@@ -54,8 +55,5 @@ pub(crate) fn float_bytes(values: &[f32]) -> Vec<u8> {
 
 /// A number that the library takes as an unsigned one; Swift's may be negative.
 pub(crate) fn unsigned<T: TryFrom<i64>>(field: &'static str, value: i64) -> Answer<T> {
-    T::try_from(value).map_err(|_| {
-        let bits = 8 * size_of::<T>();
-        invalid(field, format!("expected an unsigned {bits}-bit number, found {value}"))
-    })
+    T::try_from(value).map_err(|_| invalid(field, format!("expected 0 or more, found {value}")))
 }

@@ -23,7 +23,7 @@ impl RawEmbeddingModel {
     pub async fn load(path: String, given: String) -> Answer<Arc<Self>> {
         let load = options(&given, EmbeddingOptions::read)?;
         let model = run(move || EmbeddingModel::open(path, &load)).await?;
-        Ok(Arc::new(Self(Handle::new(Arc::new(model)))))
+        Ok(Arc::new(Self(Handle::new("embedding model", Arc::new(model)))))
     }
 
     /// What does not change, as JSON.

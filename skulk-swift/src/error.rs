@@ -14,7 +14,7 @@ use crate::plan::RawReport;
 pub(crate) type Answer<T> = Result<T, RawError>;
 
 /// A failure of the library.
-#[derive(Debug, thiserror::Error, uniffi::Error)]
+#[derive(Debug, Clone, thiserror::Error, uniffi::Error)]
 pub enum RawError {
     /// A failure.
     #[error("{failure}")]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use skulk::{Error, ErrorKind};
+use skulk::{CancelToken, Error, ErrorKind, GenerateOptions, Prompt};
 use skulk_contract::functions::write;
+use skulk_contract::options;
 
 use crate::convert::{RawPrompt, id_bytes};
-use crate::error::Answer;
+use crate::error::{Answer, options};
 use crate::running::{Running, child};
 use crate::work::RawCancel;
 
@@ -47,41 +48,51 @@ pub struct RawLogprob {
 }
 
 impl RawGeneration {
-    /// Starts one, of text that is everything so far or, with `append`, follows it.
+    /// Has another thread read what Swift gave, and begin one: of text that is everything so far or, with `append`,
+    /// follows it.
     pub(crate) fn start(
-        session: &skulk::Session,
         prompt: RawPrompt,
-        (mut options, append): (skulk::GenerateOptions, bool),
+        given: String,
         cancel: Option<Arc<RawCancel>>,
-    ) -> Answer<Arc<Self>> {
-        let prompt = skulk_contract::options::prompt(prompt.prompt()?, append)?;
-        options.cancel = child(cancel);
-        let cancel = options.cancel.clone();
-        Ok(Arc::new(Self(Running::new(session.generate(prompt, options)?, cancel))))
+        begin: impl FnOnce(Prompt, GenerateOptions) -> skulk::Result<skulk::Generation> + Send + 'static,
+    ) -> Arc<Self> {
+        let cancel = child(cancel);
+        let own = cancel.clone();
+        let begin = move || {
+            let (mut asked, append) = options(&given, options::GenerateOptions::read)?;
+            asked.cancel = own;
+            Ok(begin(options::prompt(prompt.prompt()?, append)?, asked)?)
+        };
+        Arc::new(Self(Running::start(cancel, begin)))
     }
 
-    /// Goes on with one.
-    pub(crate) fn resume(session: &skulk::Session, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<Self>> {
+    /// Has another thread go on with one.
+    pub(crate) fn resume(
+        cancel: Option<Arc<RawCancel>>,
+        resume: impl FnOnce(CancelToken) -> skulk::Result<skulk::Generation> + Send + 'static,
+    ) -> Arc<Self> {
         let cancel = child(cancel);
-        Ok(Arc::new(Self(Running::new(session.resume_with(cancel.clone())?, cancel))))
+        let own = cancel.clone();
+        Arc::new(Self(Running::start(cancel, move || Ok(resume(own)?))))
     }
 }
 
 #[uniffi::export]
 impl RawGeneration {
     /// The prompt's tokens.
-    pub fn prompt_ids(&self) -> Answer<Vec<u8>> {
-        Ok(id_bytes(self.0.get().prompt_ids()))
+    pub async fn prompt_ids(&self) -> Answer<Vec<u8>> {
+        self.0.see(|running| id_bytes(running.prompt_ids())).await
     }
 
     /// The next event; none behind the last.
     pub async fn next(&self) -> Answer<Option<RawEvent>> {
-        self.0.wait(skulk::Generation::poll_event).await.transpose()?.map(|event| raw(&event)).transpose()
+        let event = self.0.wait(skulk::Generation::poll_event).await?.transpose()?;
+        event.map(|event| raw(&event)).transpose()
     }
 
     /// Runs to the end, and all that was not read yet as JSON.
     pub async fn output(&self) -> Answer<String> {
-        Ok(write(&self.0.wait(skulk::Generation::poll_output).await?)?)
+        Ok(write(&self.0.wait(skulk::Generation::poll_output).await??)?)
     }
 
     /// Asks it to end.
@@ -101,7 +112,7 @@ impl RawGeneration {
                 }
                 Poll::Ready(())
             })
-            .await;
+            .await?;
         Ok(left)
     }
 

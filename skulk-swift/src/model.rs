@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use skulk::Prompt;
 use skulk_contract::functions::write;
 use skulk_contract::options::{GenerateOptions, LoadOptions, Spelling};
 use skulk_contract::{ModelFacts, Outcome, SpeculationReport};
@@ -53,7 +54,7 @@ impl RawModel {
             });
         }
         let model = run(move || skulk::Model::open(path, &load)).await?;
-        Ok(Arc::new(Self(Handle::new(model))))
+        Ok(Arc::new(Self(Handle::new("model", model))))
     }
 
     /// What does not change, as JSON.
@@ -88,34 +89,33 @@ impl RawModel {
     }
 
     /// The same checkpoint, placed otherwise.
-    pub async fn replan(&self, placement: Arc<RawPlacement>) -> Answer<Arc<Self>> {
-        let (model, placement) = (self.0.get()?, placement.0.clone());
-        Ok(Arc::new(Self(Handle::new(run(move || model.replan(placement)).await?))))
+    pub async fn replan(&self, placement: Arc<RawPlacement>, cancel: Arc<RawCancel>) -> Answer<Arc<Self>> {
+        let (model, placement, cancel) = (self.0.get()?, placement.0.clone(), cancel.0.clone());
+        let model = run(move || model.replan_with(placement, cancel)).await?;
+        Ok(Arc::new(Self(Handle::new("model", model))))
     }
 
-    /// Generates in a session of its own.
+    /// Generates in a session of its own, begun on another thread.
     pub fn generate(
         &self,
         prompt: RawPrompt,
         given: String,
         cancel: Option<Arc<RawCancel>>,
     ) -> Answer<Arc<RawGeneration>> {
-        let given = options(&given, GenerateOptions::read)?;
-        RawGeneration::start(&self.0.get()?.session()?, prompt, given, cancel)
+        let model = self.0.get()?;
+        let begin = move |prompt: Prompt, options| model.generate(prompt, options);
+        Ok(RawGeneration::start(prompt, given, cancel, begin))
     }
 
     /// Answers a conversation in a session of its own.
     pub fn chat(&self, given: String, cancel: Option<Arc<RawCancel>>) -> Answer<Arc<RawChatStream>> {
-        RawChatStream::start(&self.0.get()?.session()?, &given, cancel)
+        let model = self.0.get()?;
+        Ok(RawChatStream::start(given, cancel, move |messages, options| model.chat(messages, options)))
     }
 
     /// Answers a conversation whose functions are called between its answers.
-    pub fn chat_with_tools(
-        &self,
-        given: String,
-        cancel: Option<Arc<RawCancel>>,
-    ) -> Answer<Arc<RawToolSteps>> {
-        RawToolSteps::start(&self.0.get()?, &given, cancel)
+    pub fn chat_with_tools(&self, given: String, cancel: Arc<RawCancel>) -> Answer<Arc<RawToolSteps>> {
+        Ok(RawToolSteps::start(self.0.get()?, given, &cancel))
     }
 
     /// The prompt that messages become, as JSON.

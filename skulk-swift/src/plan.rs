@@ -63,9 +63,9 @@ impl RawPlacement {
         self.0.to_string()
     }
 
-    /// Whether both are the same.
+    /// Whether both say the same, and not why: that is lost where it is written and read again.
     pub fn equals(&self, other: Arc<Self>) -> bool {
-        self.0 == other.0
+        self.json() == other.json()
     }
 
     /// The shard of one rank, as JSON.

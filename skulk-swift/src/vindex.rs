@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use skulk::Checkpoint;
 use skulk_contract::Vocabulary;
 use skulk_contract::folders::{self, Folder};
 use skulk_contract::functions::write;
@@ -38,12 +39,18 @@ impl RawVindex {
     #[uniffi::constructor]
     pub fn open(path: String, threads: Option<i64>) -> Answer<Arc<Self>> {
         let threads = threads.map(|n| unsigned("threads", n)).transpose()?;
-        Ok(Arc::new(Self(Handle::new(Arc::new(Folder::open(PathBuf::from(path), threads)?)))))
+        let folder = Folder::open(PathBuf::from(path), threads)?;
+        Ok(Arc::new(Self(Handle::new("vindex folder", Arc::new(folder)))))
     }
 
     /// What was read when it was opened, as JSON.
     pub fn facts(&self) -> Answer<String> {
         Ok(self.0.get()?.facts()?)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> Answer<String> {
+        Ok(self.0.get()?.reader().path().display().to_string())
     }
 
     /// Answers a question, on a thread of its own.

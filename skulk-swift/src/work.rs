@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_channel::oneshot;
-use skulk::{CancelToken, Error, ErrorKind};
+use skulk::{CancelToken, Error, ErrorKind, OnCancel};
 use skulk_contract::functions::Work;
 use skulk_contract::threads;
 
@@ -36,6 +36,24 @@ impl RawCancel {
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled()
     }
+
+    /// Calls when it is asked, or at once where it was, unless what comes back was dropped.
+    pub fn on_cancel(&self, call: Arc<dyn RawCall>) -> Arc<RawOnCancel> {
+        Arc::new(RawOnCancel { _handle: self.0.on_cancel(move || call.call()) })
+    }
+}
+
+/// What is called.
+#[uniffi::export(with_foreign)]
+pub trait RawCall: Send + Sync {
+    /// Calls it.
+    fn call(&self);
+}
+
+/// What takes a call back when it is dropped.
+#[derive(uniffi::Object)]
+pub struct RawOnCancel {
+    _handle: OnCancel,
 }
 
 /// Who is told how far some work is.
@@ -73,7 +91,11 @@ pub(crate) async fn run_in_turn<T: Send + 'static>(
     told(result).await
 }
 
-async fn told<T>(result: oneshot::Receiver<skulk::Result<T>>) -> Answer<T> {
-    let lost = |_| Err(Error::new(ErrorKind::Internal, "the work panicked"));
-    Ok(result.await.unwrap_or_else(lost)?)
+/// What comes of work on another thread.
+pub(crate) async fn told<T>(result: oneshot::Receiver<skulk::Result<T>>) -> Answer<T> {
+    Ok(result.await.unwrap_or_else(|_| Err(panicked()))?)
+}
+
+pub(crate) fn panicked() -> Error {
+    Error::new(ErrorKind::Internal, "the work panicked")
 }

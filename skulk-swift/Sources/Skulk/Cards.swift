@@ -4,9 +4,9 @@ import Foundation
 internal import SkulkBindings
 
 extension ModelCard {
-    /// Reads the card in a `.toml` or `.json` file. All that is wrong with it is the error's `detail`.
+    /// Reads the card in a `.toml` or `.json` file, before it returns. All that is wrong with it is the error's `detail`.
     public static func open(_ path: some PathConvertible) throws -> ModelCard {
-        try call("cardOpen", ["path": path.filePath])
+        try call("cardOpen", ["path": try path.filePath])
     }
 
     /// Reads a card in TOML.
@@ -19,9 +19,10 @@ extension ModelCard {
         try call("cardRead", ["text": text, "toml": false])
     }
 
-    /// The card of a local checkpoint, of which only headers and configurations are read.
+    /// The card of a local checkpoint, of which only headers and configurations are read, before this returns: some
+    /// milliseconds, or more from a slow drive.
     public static func fromCheckpoint(_ path: some PathConvertible) throws -> ModelCard {
-        try call("cardFromCheckpoint", ["path": path.filePath])
+        try call("cardFromCheckpoint", ["path": try path.filePath])
     }
 
     /// The JSON Schema (draft 2020-12) of cards in TOML, for editors.
@@ -33,9 +34,9 @@ extension ModelCard {
     /// The card as TOML: without what is not known, and without `isCustom`.
     public func toToml() throws -> String { try call("cardToToml", ["card": self]) }
 
-    /// Writes the card to a `.toml` or `.json` file, as a whole or not at all.
+    /// Writes the card to a `.toml` or `.json` file, as a whole or not at all, before it returns.
     public func save(to path: some PathConvertible) throws {
-        try callText("cardSave", ["card": self, "path": path.filePath])
+        try callText("cardSave", ["card": self, "path": try path.filePath])
     }
 
     /// The name of the card's file: the id with `/` as `--`, and `.toml`.
@@ -92,7 +93,7 @@ public func isGemma4Family(_ modelId: String, card: ModelCard? = nil) throws -> 
 
 /// Cards by their model's id, in order: the built-in ones, and folders of yours over them.
 ///
-/// A file that is no card stops nothing: it is one of the `problems`.
+/// A file that is no card stops nothing: it is one of the `problems`. Files are read and written before a call returns.
 public final class CardLibrary: Sendable {
     private let raw: RawLibrary
 
@@ -102,7 +103,7 @@ public final class CardLibrary: Sendable {
     }
 
     private func ask<T: Decodable>(_ name: String, _ given: Arguments = [:]) throws -> T {
-        try readJSON(try native { try raw.ask(name: name, given: writeJSON(given)) })
+        try readJSON(try native { try raw.ask(name: name, given: given.json()) })
     }
 
     /// The ids, in order.
@@ -128,7 +129,7 @@ public final class CardLibrary: Sendable {
 
     /// Searches one more folder, whose cards override all that are there.
     public func addFolder(_ folder: some PathConvertible) throws {
-        let _: Bool? = try ask("addFolder", ["folder": folder.filePath])
+        let _: Bool? = try ask("addFolder", ["folder": try folder.filePath])
     }
 
     /// Searches the folders again. Only files whose time or size changed are read.
@@ -136,7 +137,7 @@ public final class CardLibrary: Sendable {
 
     /// Writes a card into one of the library's folders, and tells the file.
     public func save(_ card: ModelCard, in folder: some PathConvertible) throws -> String {
-        try ask("save", ["folder": folder.filePath, "card": card])
+        try ask("save", ["folder": try folder.filePath, "card": card])
     }
 
     /// Deletes the file of a card of yours; an earlier source's card shows again. False: there is none.

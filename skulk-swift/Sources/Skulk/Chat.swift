@@ -49,9 +49,10 @@ func conversation(_ messages: [ChatMessage], _ options: some Ordered, and rounds
 
 /// An answer that is being written: the sequence of its events.
 ///
-/// The last one is `finish`, also where the answer was cancelled: what was written until then comes before. Cancelling
-/// the reading task ends it like that, as ``cancel()`` does. Leaving the loop and dropping it end it, too. Several tasks
-/// may read one; each event goes to one of them.
+/// It begins on another thread, where messages become its prompt. The last event is `finish`, also where the answer was
+/// cancelled: what was written until then comes before. Cancelling the reading task ends it like that, as ``cancel()``
+/// does. Dropping it ends it, too, and so does leaving a loop that alone holds it. One with a name goes on, to be read
+/// further. Several tasks may read one; each event goes to one of them.
 public final class ChatStream: AsyncSequence, Sendable {
     /// What it is a sequence of.
     public typealias Element = ChatEvent
@@ -84,14 +85,20 @@ public final class ChatStream: AsyncSequence, Sendable {
         }
     }
 
-    /// The prompt that the messages became.
+    /// The prompt that the messages became, once it has begun.
     public var prompt: ChatPrompt {
-        get throws { try readJSON(try native { try raw.get().prompt() }) }
+        get async throws {
+            let raw = try raw.get()
+            return try readJSON(try await native { try await raw.prompt() })
+        }
     }
 
     /// The answer as far as it was read.
     public var message: ChatMessage {
-        get throws { ChatMessage(try JSONValue(json: try native { try raw.get().message() })) }
+        get async throws {
+            let raw = try raw.get()
+            return ChatMessage(try JSONValue(json: try await native { try await raw.message() }))
+        }
     }
 
     /// Runs to the end: the whole answer, with what was read before.
@@ -102,9 +109,12 @@ public final class ChatStream: AsyncSequence, Sendable {
         }
         var answer = try readJSON(json, as: ChatAnswer.self)
         // Its members in their order.
-        answer.message = try message
+        answer.message = try await message
         return answer
     }
+
+    /// Runs to the end: what the model said, with what was read before.
+    public func text() async throws -> String { try await answer().text }
 
     /// Asks it to end: what there is of it still comes, and an end that says so.
     public func cancel() { try? raw.get().cancel() }
@@ -112,7 +122,7 @@ public final class ChatStream: AsyncSequence, Sendable {
     /// Cancels what is still running and waits until it has ended; the session is free then.
     public func close() async throws {
         let raw = try raw.get()
-        await raw.close()
+        try await native { try await raw.close() }
     }
 }
 
@@ -126,9 +136,19 @@ extension Model {
         ChatStream { try self.raw.chat(given: conversation(messages, options), cancel: cancel?.raw) }
     }
 
-    /// The prompt that messages become, with its tokens.
+    /// Answers what the user says.
+    public func chat(_ text: String, options: ChatOptions = .init(), cancel: CancelToken? = nil) -> ChatStream {
+        chat([.user(text)], options: options, cancel: cancel)
+    }
+
+    /// The prompt that messages become, with its tokens. It is made before this returns.
     public func renderChat(_ messages: [ChatMessage], options: RenderOptions = .init()) throws -> ChatPrompt {
         try readJSON(try native { try raw.renderChat(given: conversation(messages, options)) })
+    }
+
+    /// The prompt that what the user says becomes.
+    public func renderChat(_ text: String, options: RenderOptions = .init()) throws -> ChatPrompt {
+        try renderChat([.user(text)], options: options)
     }
 }
 

@@ -11,6 +11,12 @@ public struct StorageSize: Codable, Sendable, Hashable {
     public init(inBytes: Int = 0) {
         self.inBytes = inBytes
     }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        inBytes = try values.decodeIfPresent(Int.self, forKey: .inBytes) ?? 0
+    }
 }
 
 /// A part of a model that is made of several, as of an image generator.
@@ -52,7 +58,7 @@ public struct VisionCardConfig: Codable, Sendable, Hashable {
     public var imageTokenId: Int?
     /// The vision tower's kind.
     public var modelType: String
-    /// Where its weights are; the card's own `model_id` unless it says otherwise.
+    /// Where its weights are; the card's own `modelId` unless it says otherwise.
     public var weightsRepo: String
     /// The text of the image token.
     public var imageToken: String?
@@ -80,6 +86,18 @@ public struct VisionCardConfig: Codable, Sendable, Hashable {
         self.processorRepo = processorRepo
         self.boiTokenId = boiTokenId
         self.eoiTokenId = eoiTokenId
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        imageTokenId = try values.decodeIfPresent(Int.self, forKey: .imageTokenId)
+        modelType = try values.decodeIfPresent(String.self, forKey: .modelType) ?? ""
+        weightsRepo = try values.decodeIfPresent(String.self, forKey: .weightsRepo) ?? ""
+        imageToken = try values.decodeIfPresent(String.self, forKey: .imageToken)
+        processorRepo = try values.decodeIfPresent(String.self, forKey: .processorRepo)
+        boiTokenId = try values.decodeIfPresent(Int.self, forKey: .boiTokenId)
+        eoiTokenId = try values.decodeIfPresent(Int.self, forKey: .eoiTokenId)
     }
 }
 
@@ -245,6 +263,15 @@ public struct PlacementCardConfig: Codable, Sendable, Hashable {
         self.maxContextTokens = maxContextTokens
         self.backendPreference = backendPreference
     }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        compatibleBackends = try values.decodeIfPresent(Set<String>.self, forKey: .compatibleBackends) ?? ["mlx"]
+        minVramGib = try values.decodeIfPresent(Double.self, forKey: .minVramGib)
+        maxContextTokens = try values.decodeIfPresent(Int.self, forKey: .maxContextTokens)
+        backendPreference = try values.decodeIfPresent([String].self, forKey: .backendPreference) ?? []
+    }
 }
 
 /// Keys and values that are kept as one vector a token.
@@ -285,7 +312,7 @@ public struct IndexFacts: Codable, Sendable, Hashable {
 public struct AttentionFacts: Codable, Sendable, Hashable {
     /// Heads of queries; at least 1.
     public var heads: Int
-    /// Heads of keys and values; at least 1. The card's `num_key_value_heads` unless it is given.
+    /// Heads of keys and values; at least 1. The card's `numKeyValueHeads` unless it is given.
     public var kvHeads: Int?
     /// Elements of a head; with latent vectors, those that are not rotated. At least 1.
     public var headSize: Int
@@ -323,6 +350,20 @@ public struct AttentionFacts: Codable, Sendable, Hashable {
         self.sharingFeedForwardSize = sharingFeedForwardSize
         self.latent = latent
         self.index = index
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        heads = try values.decode(Int.self, forKey: .heads)
+        kvHeads = try values.decodeIfPresent(Int.self, forKey: .kvHeads)
+        headSize = try values.decode(Int.self, forKey: .headSize)
+        outputGate = try values.decodeIfPresent(Bool.self, forKey: .outputGate) ?? false
+        valuesFromKeys = try values.decodeIfPresent(Bool.self, forKey: .valuesFromKeys) ?? false
+        sharingLayers = try values.decodeIfPresent(Int.self, forKey: .sharingLayers) ?? 0
+        sharingFeedForwardSize = try values.decodeIfPresent(Int.self, forKey: .sharingFeedForwardSize)
+        latent = try values.decodeIfPresent(LatentFacts.self, forKey: .latent)
+        index = try values.decodeIfPresent(IndexFacts.self, forKey: .index)
     }
 }
 
@@ -393,6 +434,17 @@ public struct ExpertFacts: Codable, Sendable, Hashable {
         self.denseLayers = denseLayers
         self.bits = bits
     }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        count = try values.decode(Int.self, forKey: .count)
+        perToken = try values.decode(Int.self, forKey: .perToken)
+        size = try values.decode(Int.self, forKey: .size)
+        sharedSize = try values.decodeIfPresent(Int.self, forKey: .sharedSize) ?? 0
+        denseLayers = try values.decodeIfPresent(Int.self, forKey: .denseLayers) ?? 0
+        bits = try values.decodeIfPresent(Double.self, forKey: .bits)
+    }
 }
 
 /// What a model is made of: all that plans need to know of it before its checkpoint is there.
@@ -461,6 +513,26 @@ public struct ModelFacts: Codable, Sendable, Hashable {
         self.window = window
         self.recurrent = recurrent
         self.experts = experts
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        version = try values.decodeIfPresent(Int.self, forKey: .version) ?? 1
+        source = try values.decodeIfPresent(String.self, forKey: .source) ?? ""
+        vocabSize = try values.decodeIfPresent(Int.self, forKey: .vocabSize)
+        tiedEmbeddings = try values.decodeIfPresent(Bool.self, forKey: .tiedEmbeddings) ?? false
+        layers = try values.decodeIfPresent([LayerKind].self, forKey: .layers) ?? [.full]
+        feedForwardSize = try values.decodeIfPresent(Int.self, forKey: .feedForwardSize)
+        feedForwardMatrices = try values.decodeIfPresent(Int.self, forKey: .feedForwardMatrices) ?? 3
+        layerInputSize = try values.decodeIfPresent(Int.self, forKey: .layerInputSize)
+        bits = try values.decodeIfPresent(Double.self, forKey: .bits)
+        feedForwardBits = try values.decodeIfPresent(Double.self, forKey: .feedForwardBits)
+        otherParameters = try values.decodeIfPresent(Int.self, forKey: .otherParameters) ?? 0
+        attention = try values.decodeIfPresent(AttentionFacts.self, forKey: .attention)
+        window = try values.decodeIfPresent(WindowFacts.self, forKey: .window)
+        recurrent = try values.decodeIfPresent(RecurrentFacts.self, forKey: .recurrent)
+        experts = try values.decodeIfPresent(ExpertFacts.self, forKey: .experts)
     }
 }
 
@@ -567,6 +639,35 @@ public struct ModelCard: Codable, Sendable, Hashable {
         self.runtime = runtime
         self.placement = placement
         self.facts = facts
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        modelId = try values.decode(String.self, forKey: .modelId)
+        storageSize = try values.decode(StorageSize.self, forKey: .storageSize)
+        nLayers = try values.decode(Int.self, forKey: .nLayers)
+        hiddenSize = try values.decode(Int.self, forKey: .hiddenSize)
+        supportsTensor = try values.decode(Bool.self, forKey: .supportsTensor)
+        numKeyValueHeads = try values.decodeIfPresent(Int.self, forKey: .numKeyValueHeads)
+        tasks = try values.decode([ModelTask].self, forKey: .tasks)
+        components = try values.decodeIfPresent([ComponentInfo].self, forKey: .components)
+        family = try values.decodeIfPresent(String.self, forKey: .family) ?? ""
+        quantization = try values.decodeIfPresent(String.self, forKey: .quantization) ?? ""
+        baseModel = try values.decodeIfPresent(String.self, forKey: .baseModel) ?? ""
+        ggufFile = try values.decodeIfPresent(String.self, forKey: .ggufFile)
+        capabilities = try values.decodeIfPresent([String].self, forKey: .capabilities) ?? []
+        contextLength = try values.decodeIfPresent(Int.self, forKey: .contextLength) ?? 0
+        usesCfg = try values.decodeIfPresent(Bool.self, forKey: .usesCfg) ?? false
+        trustRemoteCode = try values.decodeIfPresent(Bool.self, forKey: .trustRemoteCode) ?? true
+        isCustom = try values.decodeIfPresent(Bool.self, forKey: .isCustom) ?? false
+        vision = try values.decodeIfPresent(VisionCardConfig.self, forKey: .vision)
+        reasoning = try values.decodeIfPresent(ReasoningCardConfig.self, forKey: .reasoning)
+        modalities = try values.decodeIfPresent(ModalitiesCardConfig.self, forKey: .modalities)
+        tooling = try values.decodeIfPresent(ToolingCardConfig.self, forKey: .tooling)
+        runtime = try values.decodeIfPresent(RuntimeCardConfig.self, forKey: .runtime)
+        placement = try values.decodeIfPresent(PlacementCardConfig.self, forKey: .placement) ?? PlacementCardConfig()
+        facts = try values.decodeIfPresent(ModelFacts.self, forKey: .facts)
     }
 }
 
@@ -688,7 +789,7 @@ public struct Accelerator: Codable, Sendable, Hashable {
     /// Main memory that it can reach, in bytes.
     public var gttTotalBytes: Int?
     /// Its memory is main memory. Plans then leave work to the processor, which reads as fast, unless Apple made it or
-    /// `bytes_per_second` says otherwise.
+    /// `bytesPerSecond` says otherwise.
     public var sharesMemory: Bool
     /// The backend of this library that drives it, as in `skulk-wgpu-vulkan`.
     public var backend: String?
@@ -728,6 +829,22 @@ public struct Accelerator: Codable, Sendable, Hashable {
         self.layerSeconds = layerSeconds
         self.roundTripSeconds = roundTripSeconds
     }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        vendor = try values.decodeIfPresent(Vendor.self, forKey: .vendor) ?? .unknown
+        name = try values.decodeIfPresent(String.self, forKey: .name) ?? ""
+        vramTotalBytes = try values.decodeIfPresent(Int.self, forKey: .vramTotalBytes)
+        vramUsedBytes = try values.decodeIfPresent(Int.self, forKey: .vramUsedBytes)
+        gttTotalBytes = try values.decodeIfPresent(Int.self, forKey: .gttTotalBytes)
+        sharesMemory = try values.decodeIfPresent(Bool.self, forKey: .sharesMemory) ?? false
+        backend = try values.decodeIfPresent(String.self, forKey: .backend)
+        bytesPerSecond = try values.decodeIfPresent(Double.self, forKey: .bytesPerSecond)
+        operationsPerSecond = try values.decodeIfPresent(Double.self, forKey: .operationsPerSecond)
+        layerSeconds = try values.decodeIfPresent(Double.self, forKey: .layerSeconds)
+        roundTripSeconds = try values.decodeIfPresent(Double.self, forKey: .roundTripSeconds)
+    }
 }
 
 /// A network interface of a node.
@@ -744,6 +861,14 @@ public struct NetworkInterface: Codable, Sendable, Hashable {
         self.name = name
         self.ipAddress = ipAddress
         self.interfaceType = interfaceType
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        name = try values.decode(String.self, forKey: .name)
+        ipAddress = try values.decode(String.self, forKey: .ipAddress)
+        interfaceType = try values.decodeIfPresent(InterfaceType.self, forKey: .interfaceType) ?? .unknown
     }
 }
 
@@ -808,6 +933,24 @@ public struct Node: Codable, Sendable, Hashable {
         self.interfaces = interfaces
         self.downloads = downloads
     }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        id = try values.decode(String.self, forKey: .id)
+        role = try values.decodeIfPresent(Role.self, forKey: .role) ?? .full
+        backends = try values.decodeIfPresent(Set<String>.self, forKey: .backends)
+        memory = try values.decodeIfPresent(NodeMemory.self, forKey: .memory)
+        bytesPerSecond = try values.decodeIfPresent(Double.self, forKey: .bytesPerSecond)
+        operationsPerSecond = try values.decodeIfPresent(Double.self, forKey: .operationsPerSecond)
+        layerSeconds = try values.decodeIfPresent(Double.self, forKey: .layerSeconds)
+        diskBytesPerSecond = try values.decodeIfPresent(Double.self, forKey: .diskBytesPerSecond)
+        cores = try values.decodeIfPresent(Int.self, forKey: .cores)
+        accelerators = try values.decodeIfPresent([Accelerator].self, forKey: .accelerators) ?? []
+        address = try values.decodeIfPresent(String.self, forKey: .address)
+        interfaces = try values.decodeIfPresent([NetworkInterface].self, forKey: .interfaces) ?? []
+        downloads = try values.decodeIfPresent([String: Double].self, forKey: .downloads) ?? [:]
+    }
 }
 
 /// How fast a link is.
@@ -821,6 +964,13 @@ public struct LinkSpeed: Codable, Sendable, Hashable {
     public init(roundTripSeconds: Double = 0.0005, bytesPerSecond: Double = 117000000.0) {
         self.roundTripSeconds = roundTripSeconds
         self.bytesPerSecond = bytesPerSecond
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        roundTripSeconds = try values.decodeIfPresent(Double.self, forKey: .roundTripSeconds) ?? 0.0005
+        bytesPerSecond = try values.decodeIfPresent(Double.self, forKey: .bytesPerSecond) ?? 117000000.0
     }
 }
 
@@ -850,7 +1000,7 @@ public struct Rdma: Codable, Sendable, Hashable {
 }
 
 /// A connection that a node has to another, in one direction.
-public struct Link: Codable, Sendable, Hashable {
+public struct NodeLink: Codable, Sendable, Hashable {
     /// Who connects.
     public var source: String
     /// To whom.
@@ -934,15 +1084,23 @@ public struct Cluster: Codable, Sendable, Hashable {
     /// The machines.
     public var nodes: [Node]
     /// Connections, in one direction each.
-    public var links: [Link]
+    public var links: [NodeLink]
     /// Every two nodes are connected in both directions, like this where no link says otherwise.
     public var mesh: LinkSpeed?
 
     /// Of its fields.
-    public init(nodes: [Node], links: [Link] = [], mesh: LinkSpeed? = nil) {
+    public init(nodes: [Node], links: [NodeLink] = [], mesh: LinkSpeed? = nil) {
         self.nodes = nodes
         self.links = links
         self.mesh = mesh
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        nodes = try values.decode([Node].self, forKey: .nodes)
+        links = try values.decodeIfPresent([NodeLink].self, forKey: .links) ?? []
+        mesh = try values.decodeIfPresent(LinkSpeed.self, forKey: .mesh)
     }
 }
 
@@ -1010,6 +1168,25 @@ public struct LayerBytes: Codable, Sendable, Hashable {
         self.window = window
         self.joined = joined
         self.state = state
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        attention = try values.decodeIfPresent(Int.self, forKey: .attention) ?? 0
+        router = try values.decodeIfPresent(Int.self, forKey: .router) ?? 0
+        ffn = try values.decodeIfPresent(Int.self, forKey: .ffn) ?? 0
+        nExperts = try values.decodeIfPresent(Int.self, forKey: .nExperts) ?? 0
+        nUsed = try values.decodeIfPresent(Int.self, forKey: .nUsed) ?? 0
+        expert = try values.decodeIfPresent(Int.self, forKey: .expert) ?? 0
+        copied = try values.decodeIfPresent(Bool.self, forKey: .copied) ?? false
+        kvPerToken = try values.decodeIfPresent(Int.self, forKey: .kvPerToken) ?? 0
+        attended = try values.decodeIfPresent(Int.self, forKey: .attended) ?? 0
+        kvHeadDim = try values.decodeIfPresent(Int.self, forKey: .kvHeadDim) ?? 0
+        latent = try values.decodeIfPresent(Bool.self, forKey: .latent) ?? false
+        window = try values.decodeIfPresent(Int.self, forKey: .window)
+        joined = try values.decodeIfPresent(Bool.self, forKey: .joined) ?? false
+        state = try values.decodeIfPresent(Int.self, forKey: .state) ?? 0
     }
 }
 
@@ -1096,6 +1273,29 @@ public struct Inventory: Codable, Sendable, Hashable {
         self.sharesEmbedding = sharesEmbedding
         self.sharesHead = sharesHead
         self.guessed = guessed
+    }
+
+    /// Reads what JSON has of it.
+    public init(from decoder: any Decoder) throws {
+        let values = try decoder.container(keyedBy: CodingKeys.self)
+        layers = try values.decode([LayerBytes].self, forKey: .layers)
+        embedding = try values.decodeIfPresent(Int.self, forKey: .embedding) ?? 0
+        embeddingEverywhere = try values.decodeIfPresent(Bool.self, forKey: .embeddingEverywhere) ?? false
+        tiedEmbeddings = try values.decodeIfPresent(Bool.self, forKey: .tiedEmbeddings) ?? false
+        head = try values.decodeIfPresent(Int.self, forKey: .head) ?? 0
+        row = try values.decodeIfPresent(Int.self, forKey: .row) ?? 0
+        stepRow = try values.decodeIfPresent(Int.self, forKey: .stepRow) ?? 0
+        vocabulary = try values.decodeIfPresent(Int.self, forKey: .vocabulary) ?? 0
+        context = try values.decodeIfPresent(Int.self, forKey: .context) ?? 0
+        elements = try values.decodeIfPresent(Int.self, forKey: .elements) ?? 0
+        exact = try values.decodeIfPresent(Bool.self, forKey: .exact) ?? false
+        inputTable = try values.decodeIfPresent(Int.self, forKey: .inputTable) ?? 0
+        vision = try values.decodeIfPresent(Int.self, forKey: .vision) ?? 0
+        mtp = try values.decodeIfPresent(Int.self, forKey: .mtp) ?? 0
+        mtpLayer = try values.decodeIfPresent(LayerBytes.self, forKey: .mtpLayer)
+        sharesEmbedding = try values.decodeIfPresent(Bool.self, forKey: .sharesEmbedding) ?? false
+        sharesHead = try values.decodeIfPresent(Bool.self, forKey: .sharesHead) ?? false
+        guessed = try values.decodeIfPresent([String].self, forKey: .guessed) ?? []
     }
 }
 
@@ -1441,7 +1641,7 @@ public struct Timings: Codable, Sendable, Hashable {
 /// How a generation ended.
 public struct Finish: Codable, Sendable, Hashable {
     /// Why it ended. `eos`: The model produced an end-of-sequence token, or nothing may follow by the constraint;
-    /// `stop`: A stop string occurred; `length`: `max_tokens` were generated, or the context is full.
+    /// `stop`: A stop string occurred; `length`: `maxTokens` were generated, or the context is full.
     public var reason: FinishReason
     /// Token counts.
     public var usage: Usage
@@ -1982,7 +2182,7 @@ public struct Bytes: Codable, Sendable, Hashable {
 
 /// What a plan counts that drafts tokens ahead, on the device of the last stage.
 public struct Drafter: Codable, Sendable, Hashable {
-    /// It is the head for tokens ahead (MTP) of the model's own checkpoint; else what `draft_model` of loading names.
+    /// It is the head for tokens ahead (MTP) of the model's own checkpoint; else what `draftModel` of loading names.
     public var mtp: Bool
     /// Bytes by kind.
     public var bytes: Bytes
@@ -2558,7 +2758,7 @@ public struct WalkHit: Codable, Sendable, Hashable {
 }
 
 /// A token that features write which answer to an entity.
-public struct Edge: Codable, Sendable, Hashable {
+public struct FeatureEdge: Codable, Sendable, Hashable {
     /// The token, without spaces around it, as the first of the features spells it.
     public var target: String
     /// The largest gate score among these features; 0 where all are below.
@@ -2614,10 +2814,10 @@ public struct Description: Codable, Sendable, Hashable {
     /// The model's name in the index.
     public var model: String
     /// The largest gate scores first; of equal ones the one that was found in an earlier layer.
-    public var edges: [Edge]
+    public var edges: [FeatureEdge]
 
     /// Of its fields.
-    public init(entity: String, model: String, edges: [Edge]) {
+    public init(entity: String, model: String, edges: [FeatureEdge]) {
         self.entity = entity
         self.model = model
         self.edges = edges
@@ -2642,7 +2842,7 @@ public struct FeatureToken: Codable, Sendable, Hashable {
 }
 
 /// What a feature is said to mean.
-public struct Label: Codable, Sendable, Hashable {
+public struct FeatureLabel: Codable, Sendable, Hashable {
     /// A relation, e.g. `capital`.
     public var name: String
     /// Who says so. `probe`: A probe of the model confirmed it: `feature_labels.json`; `cluster`: It is the name of the
@@ -2671,7 +2871,7 @@ public struct Feature: Codable, Sendable, Hashable {
     /// The tokens that it writes most, the most first.
     public var tokens: [FeatureToken]
     /// What it is said to mean, where anything is.
-    public var label: Label?
+    public var label: FeatureLabel?
 
     /// Of its fields.
     public init(
@@ -2681,7 +2881,7 @@ public struct Feature: Codable, Sendable, Hashable {
         topTokenId: Int,
         cScore: Double,
         tokens: [FeatureToken],
-        label: Label?
+        label: FeatureLabel?
     ) {
         self.layer = layer
         self.feature = feature
@@ -2867,12 +3067,12 @@ public struct LoadOptions: Codable, Sendable, Hashable {
     /// The path of what drafts tokens: a smaller model with the same vocabulary, this model's head for tokens ahead
     /// (MTP) in a file of its own, its assistant (Gemma 4), or an EAGLE-3 head of it. It runs whole on the engine of
     /// the last stage, with its options, a budget among them; keys and values of its own, which an assistant has none
-    /// of, are for as many sessions, beside `kv_memory`. A plan that counts one needs one here, whose weights, keys and
+    /// of, are for as many sessions, beside `kvMemory`. A plan that counts one needs one here, whose weights, keys and
     /// values take no more memory; what no plan counts comes on top.
     public var draftModel: String?
     /// Whether a head for tokens ahead (MTP) that the checkpoint has drafts. It takes the memory of a layer more, and
     /// of that layer's keys and values for as many sessions: by default it drafts as it was planned, and without a plan
-    /// where no `draft_model` does and where it can be loaded, as the model's memory tells. `false` leaves out what a
+    /// where no `draftModel` does and where it can be loaded, as the model's memory tells. `false` leaves out what a
     /// plan counts, too.
     public var mtp: Bool?
 
@@ -3097,7 +3297,7 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     public var seed: Int?
     /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
     /// measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what
-    /// a draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the
+    /// a draft model says (`draftModel`: that alone), and kept while it is what is chosen: on the CPU the text is the
     /// same in every bit.
     public var speculate: Speculate?
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
@@ -3105,14 +3305,14 @@ public struct GenerateOptions: Codable, Sendable, Hashable {
     public var draftTokens: Int?
     /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares
     /// its pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never
-    /// with `draft_tokens`. Models with recurrent layers have none.
+    /// with `draftTokens`. Models with recurrent layers have none.
     public var draftTree: Bool?
     /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
     /// tokens and 4 MiB.
     public var draftTexts: [String]?
     /// Texts that end the generation; they are not part of its text.
     public var stop: [String]?
-    /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
+    /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `responseFormat` one may be given.
     public var jsonSchema: JSONValue?
     /// A regular expression that matches the text as a whole.
     public var regex: String?
@@ -3264,7 +3464,7 @@ public struct ChatOptions: Codable, Sendable, Hashable {
     public var seed: Int?
     /// Whether tokens are computed ahead: `auto` (the default), where that pays, by times and acceptances that are
     /// measured meanwhile; `off`. What followed when the text read the same is proposed (`ngram`: that alone), or what
-    /// a draft model says (`draft_model`: that alone), and kept while it is what is chosen: on the CPU the text is the
+    /// a draft model says (`draftModel`: that alone), and kept while it is what is chosen: on the CPU the text is the
     /// same in every bit.
     public var speculate: Speculate?
     /// Tokens that are computed ahead in every step, as far as they are proposed and the step has rows for them,
@@ -3272,14 +3472,14 @@ public struct ChatOptions: Codable, Sendable, Hashable {
     public var draftTokens: Int?
     /// Whether another guess at the next token is computed beside the first one, in a copy of the sequence that shares
     /// its pages, for two rows of a step, where the step has them: a small tree. By default where that pays, and never
-    /// with `draft_tokens`. Models with recurrent layers have none.
+    /// with `draftTokens`. Models with recurrent layers have none.
     public var draftTree: Bool?
     /// Texts that the text may quote, beside its own prompt: what followed there is proposed, too. At most 262,144
     /// tokens and 4 MiB.
     public var draftTexts: [String]?
     /// Texts that end the generation; they are not part of its text.
     public var stop: [String]?
-    /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `response_format` one may be given.
+    /// A JSON Schema that the text keeps to. Of this, `regex`, `grammar` and `responseFormat` one may be given.
     public var jsonSchema: JSONValue?
     /// A regular expression that matches the text as a whole.
     public var regex: String?
@@ -3439,7 +3639,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     /// The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the model loads
     /// it. Only for `direct`.
     public var mtp: Bool?
-    /// What drafts instead: the inventory of a `draft_model` of loading. Only for `direct`.
+    /// What drafts instead: the inventory of a `draftModel` of loading. Only for `direct`.
     public var draftModel: Inventory?
     /// What is fixed by hand, by rules as those of a placement by hand with places on the cluster's nodes, as
     /// `wgpu@shed`; the rest is planned, blocks of layers that rules name among it. Only for `direct`.
@@ -3512,7 +3712,7 @@ public struct PriceOptions: Codable, Sendable, Hashable {
     public var inventory: Inventory?
     /// The head for tokens ahead (MTP) that the checkpoint has drafts.
     public var mtp: Bool?
-    /// What drafts instead: the inventory of a `draft_model` of loading.
+    /// What drafts instead: the inventory of a `draftModel` of loading.
     public var draftModel: Inventory?
 
     /// Of its fields.
@@ -3791,7 +3991,7 @@ public struct SelectOptions: Codable, Sendable, Hashable {
     public var layer: Int?
     /// Scores below this do not count.
     public var minScore: Double?
-    /// What the list is ordered by; `score` by default. `score`: How much a feature writes its token: `c_score`;
+    /// What the list is ordered by; `score` by default. `score`: How much a feature writes its token: `cScore`;
     /// `layer`: The layer.
     public var order: SelectOrder?
     /// The smallest first.
@@ -4028,7 +4228,7 @@ public enum FinishReason: String, Codable, Sendable, Hashable, CaseIterable {
     case eos
     /// A stop string occurred.
     case stop
-    /// `max_tokens` were generated, or the context is full.
+    /// `maxTokens` were generated, or the context is full.
     case length
 }
 
@@ -4036,7 +4236,7 @@ public enum FinishReason: String, Codable, Sendable, Hashable, CaseIterable {
 public enum ChatFinishReason: String, Codable, Sendable, Hashable, CaseIterable {
     /// The model ended its turn, or a stop string occurred.
     case stop
-    /// `max_tokens` were generated, or the context is full.
+    /// `maxTokens` were generated, or the context is full.
     case length
     /// The model ended its turn with calls that wait for their results.
     case toolCalls = "tool_calls"
@@ -4365,7 +4565,7 @@ public enum Band: String, Codable, Sendable, Hashable, CaseIterable {
 
 /// What a list of features is ordered by; equal ones are in order of layer and feature.
 public enum SelectOrder: String, Codable, Sendable, Hashable, CaseIterable {
-    /// How much a feature writes its token: `c_score`.
+    /// How much a feature writes its token: `cScore`.
     case score
     /// The layer.
     case layer

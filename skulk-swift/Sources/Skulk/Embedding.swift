@@ -38,12 +38,13 @@ public final class EmbeddingModel: Sendable {
         tokenizer = Tokenizer(raw, facts.vocabulary)
     }
 
-    /// Loads the folder at `path`, as Hugging Face and sentence-transformers write it: a BERT with its tokenizer.
+    /// Loads the folder at `path`, as Hugging Face and sentence-transformers write it: a BERT with its tokenizer. Nothing
+    /// ends it but that a cancelled task gets an error.
     public static func load(
         _ path: some PathConvertible, options: EmbeddingOptions = .init()
     ) async throws -> EmbeddingModel {
-        let (path, given) = (path.filePath, try writeJSON(options))
-        return try EmbeddingModel(try await native { try await RawEmbeddingModel.load(path: path, given: given) })
+        let (path, given) = (try path.filePath, try writeJSON(options, as: "options"))
+        return try EmbeddingModel(try await unstoppable { try await RawEmbeddingModel.load(path: path, given: given) })
     }
 
     /// The vector of a text, of ``dimensions`` numbers. `cancel` and the task's cancellation end it.
@@ -63,7 +64,7 @@ public final class EmbeddingModel: Sendable {
     }
 
     private func numbers(_ texts: [String], _ options: EmbedOptions, _ cancel: CancelToken?) async throws -> [Float] {
-        let given = try writeJSON(options)
+        let given = try writeJSON(options, as: "options")
         return try await working(cancel) { try await self.raw.embed(texts: texts, given: given, cancel: $0) }.numbers()
     }
 

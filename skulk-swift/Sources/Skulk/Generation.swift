@@ -5,9 +5,10 @@ internal import SkulkBindings
 
 /// A running generation: the sequence of its events.
 ///
-/// It runs ahead a little while nobody reads. Cancelling the reading task ends it, as leaving the loop and dropping the
-/// generation do: within one layer's work, and the session is free then. Several tasks may read one; each event goes to
-/// one of them.
+/// It begins on another thread, where its prompt becomes tokens, and runs ahead a little while nobody reads. Cancelling the
+/// reading task ends it, as dropping it does: within one layer's work, and the session is free then. So leaving a loop ends
+/// one that only the loop holds. One with a name goes on, to be read further; ``cancel()`` and ``close()`` end it. Several
+/// tasks may read one; each event goes to one of them.
 public final class Generation: AsyncSequence, Sendable {
     /// What it is a sequence of.
     public typealias Element = Event
@@ -46,9 +47,12 @@ public final class Generation: AsyncSequence, Sendable {
         }
     }
 
-    /// The prompt's tokens, special ones included.
+    /// The prompt's tokens, special ones included, once it has begun.
     public var promptIds: [Int] {
-        get throws { try native { try raw.get().promptIds().ids } }
+        get async throws {
+            let raw = try raw.get()
+            return try await native { try await raw.promptIds().ids }
+        }
     }
 
     /// Runs to the end: text, tokens and finish of what was not read yet.

@@ -17,6 +17,8 @@ public enum JSONValue: Sendable, Hashable {
     case bool(Bool)
     /// A whole number.
     case int(Int)
+    /// A whole number that is larger than `Int.max`. Those that are larger still are `number`.
+    case unsigned(UInt64)
     /// Another number.
     case number(Double)
     /// A text.
@@ -45,6 +47,7 @@ public enum JSONValue: Sendable, Hashable {
         case .null: self = .null
         case .bool(let value): self = .bool(value)
         case .int(let value): self = .int(Int(value))
+        case .unsigned(let value): self = .unsigned(value)
         case .number(let value): self = .number(value)
         case .text(let value): self = .string(value)
         case .list(let values): self = .array(values.map(JSONValue.init))
@@ -55,21 +58,29 @@ public enum JSONValue: Sendable, Hashable {
 
     /// It as a text, in which members keep their order. Numbers that JSON does not have are an error, and so are more
     /// than 100 values within each other.
-    public func json() throws -> String {
+    public func json() throws -> String { try json(as: "json") }
+
+    /// The same of an argument.
+    func json(as field: String) throws -> String {
         var text = ""
-        try write(to: &text, within: 0)
+        try write(to: &text, as: field, within: 0)
         return text
     }
 
-    private func write(to text: inout String, within depth: Int) throws {
-        guard depth <= 100 else { throw SkulkError(refusing: "json", "expected fewer values within each other") }
+    private func write(to text: inout String, as field: String, within depth: Int) throws {
+        guard depth <= 100 else {
+            throw SkulkError(refusing: field, "expected at most 100 values within each other, found more", hint: nil)
+        }
         switch self {
         case .null: text += "null"
         case .bool(let value): text += "\(value)"
         case .int(let value): text += "\(value)"
+        case .unsigned(let value): text += "\(value)"
         case .number(let value):
             guard value.isFinite else {
-                throw SkulkError(refusing: "json", "expected a number that JSON can hold, found \(value)")
+                throw SkulkError(
+                    refusing: field, "expected a value that JSON can hold, found \(value)",
+                    hint: "check how it was computed")
             }
             text += "\(value)"
         case .string(let value): text += quoted(value)
@@ -77,14 +88,14 @@ public enum JSONValue: Sendable, Hashable {
             text += "["
             for (i, value) in values.enumerated() {
                 text += i == 0 ? "" : ","
-                try value.write(to: &text, within: depth + 1)
+                try value.write(to: &text, as: field, within: depth + 1)
             }
             text += "]"
         case .object(let members):
             text += "{"
             for (i, member) in members.enumerated() {
                 text += (i == 0 ? "" : ",") + quoted(member.name) + ":"
-                try member.value.write(to: &text, within: depth + 1)
+                try member.value.write(to: &text, as: field, within: depth + 1)
             }
             text += "}"
         }
@@ -109,6 +120,8 @@ public enum JSONValue: Sendable, Hashable {
 
 /// A text as JSON has it.
 private func quoted(_ text: String) -> String {
+    let isPlain = text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+    if isPlain { return "\"\(text)\"" }
     var quoted = "\""
     for scalar in text.unicodeScalars {
         switch scalar {
@@ -132,6 +145,8 @@ extension JSONValue: Codable {
             self = .bool(bool)
         } else if let int = try? value.decode(Int.self) {
             self = .int(int)
+        } else if let unsigned = try? value.decode(UInt64.self) {
+            self = .unsigned(unsigned)
         } else if let number = try? value.decode(Double.self) {
             self = .number(number)
         } else if let text = try? value.decode(String.self) {
@@ -151,6 +166,7 @@ extension JSONValue: Codable {
         case .null: try single.encodeNil()
         case .bool(let value): try single.encode(value)
         case .int(let value): try single.encode(value)
+        case .unsigned(let value): try single.encode(value)
         case .number(let value): try single.encode(value)
         case .string(let value): try single.encode(value)
         case .array(let values): try single.encode(values)

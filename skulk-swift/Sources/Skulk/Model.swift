@@ -51,7 +51,7 @@ public final class Model: Sendable {
         _ path: some PathConvertible, options: LoadOptions = .init(), placement: Placement? = nil,
         cancel: CancelToken? = nil, progress: (@Sendable (LoadProgress) throws -> Void)? = nil
     ) async throws -> Model {
-        let (path, given) = (path.filePath, try writeJSON(options))
+        let (path, given) = (try path.filePath, try writeJSON(options, as: "options"))
         let raw = try await working(cancel, progress) { cancel, progress in
             try await RawModel.load(
                 path: path, given: given, placement: placement?.raw, cancel: cancel, progress: progress)
@@ -79,16 +79,16 @@ public final class Model: Sendable {
 
     /// A session as ``Session/save(to:)`` wrote it, to be gone on with. It has to be of the same model, loaded with the
     /// same types of keys and values and the same precision on the same kind of engine; it may be cut into other stages.
-    /// The file is not needed afterwards.
+    /// The file is not needed afterwards. Nothing ends it but that a cancelled task gets an error.
     public func restore(from path: some PathConvertible) async throws -> Session {
-        let path = path.filePath
-        return Session(try await native { try await self.raw.restore(path: path) })
+        let path = try path.filePath
+        return Session(try await unstoppable { try await self.raw.restore(path: path) })
     }
 
     /// The same checkpoint, loaded with the same options but for the placement: what this model computed on machines that are
-    /// lost is elsewhere there. Both exist while both are used.
-    public func replan(_ placement: Placement) async throws -> Model {
-        try Model(try await native { try await self.raw.replan(placement: placement.raw) })
+    /// lost is elsewhere there. Both exist while both are used. `cancel` and the task's cancellation end it within one layer.
+    public func replan(_ placement: Placement, cancel: CancelToken? = nil) async throws -> Model {
+        try Model(try await working(cancel) { try await self.raw.replan(placement: placement.raw, cancel: $0) })
     }
 
     /// Generates from a prompt in a session of its own. What is wrong with it is thrown where events are read.
@@ -223,10 +223,10 @@ extension [Int]: PromptConvertible {
     public var prompt: Prompt { .tokens(self) }
 }
 
-/// Paths of files and folders, as texts and URLs.
+/// Paths of files and folders, as texts and file URLs.
 public protocol PathConvertible: Sendable {
     /// It as the system has it.
-    var filePath: String { get }
+    var filePath: String { get throws }
 }
 
 extension String: PathConvertible {
@@ -235,11 +235,23 @@ extension String: PathConvertible {
 }
 
 extension URL: PathConvertible {
-    /// The path of a file URL.
-    public var filePath: String { path }
+    /// The path of a file URL of this machine; an error for others.
+    public var filePath: String {
+        get throws {
+            guard isFileURL, ["", "localhost"].contains(host() ?? "") else {
+                throw SkulkError(
+                    refusing: "path",
+                    "expected a path as text or as a file URL of this machine, found \(absoluteString)", hint: nil)
+            }
+            return path
+        }
+    }
 }
 
 /// The devices of this machine that engines run on: the CPU, and every GPU by every backend that reaches it.
 public func devices() async throws -> [Device] {
-    try await start("devices", [:], nil, nil as (@Sendable (Int) throws -> Void)?)
+    try await unstoppable { try await start("devices", [:], nil, nil as (@Sendable (Int) throws -> Void)?) }
 }
+
+/// The version of the library.
+public let version = rawVersion()

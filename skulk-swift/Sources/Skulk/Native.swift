@@ -21,7 +21,7 @@ func call<T: Decodable>(_ name: String, _ given: Arguments = [:]) throws -> T {
 /// The same of one whose result is taken as the library writes it, or not at all.
 @discardableResult
 func callText(_ name: String, _ given: Arguments = [:]) throws -> String {
-    try native { try rawCall(name: name, given: writeJSON(given)) }
+    try native { try rawCall(name: name, given: given.json()) }
 }
 
 /// Calls a function that takes long.
@@ -29,7 +29,7 @@ func start<T: Decodable, Step: Decodable>(
     _ name: String, _ given: Arguments, _ cancel: CancelToken?,
     _ progress: (@Sendable (Step) throws -> Void)?
 ) async throws -> T {
-    let given = try writeJSON(given)
+    let given = try given.json()
     return try readJSON(
         try await working(cancel, progress) { cancel, progress in
             try await rawStart(name: name, given: given, cancel: cancel, progress: progress)
@@ -37,22 +37,14 @@ func start<T: Decodable, Step: Decodable>(
 }
 
 /// Arguments by name.
-struct Arguments: Encodable, ExpressibleByDictionaryLiteral {
+struct Arguments: ExpressibleByDictionaryLiteral {
     private let fields: [(String, any Encodable)]
 
     init(dictionaryLiteral fields: (String, any Encodable)...) { self.fields = fields }
 
-    func encode(to encoder: any Encoder) throws {
-        var values = encoder.container(keyedBy: Name.self)
-        for (name, value) in fields { try values.encode(value, forKey: Name(stringValue: name)) }
-    }
-
-    private struct Name: CodingKey {
-        let stringValue: String
-        var intValue: Int? { nil }
-
-        init(stringValue: String) { self.stringValue = stringValue }
-        init?(intValue: Int) { nil }
+    func json() throws -> String {
+        let members = try fields.map { name, value in "\"\(name)\":\(try writeJSON(value, as: name))" }
+        return "{\(members.joined(separator: ","))}"
     }
 }
 
@@ -81,6 +73,31 @@ func working<T: Sendable>(
     try await working(cancel, nil as (@Sendable (Int) throws -> Void)?) { own, _ in try await work(own) }
 }
 
+/// Long work that nothing ends: a cancelled task does not begin it, and does not get what came of it.
+func unstoppable<T: Sendable>(_ work: @Sendable () async throws -> T) async throws -> T {
+    try refuseWhenCancelled()
+    let result = try await native(work)
+    try refuseWhenCancelled()
+    return result
+}
+
+/// An error in a cancelled task.
+func refuseWhenCancelled() throws {
+    if Task.isCancelled { throw SkulkError(.cancelled, "the task was cancelled") }
+}
+
+/// Calls `act` when `cancel` is cancelled, or at once where it was, until what comes back is gone.
+func onCancel(_ cancel: RawCancel, _ act: @escaping @Sendable () -> Void) -> RawOnCancel {
+    final class Call: RawCall {
+        let act: @Sendable () -> Void
+
+        init(_ act: @escaping @Sendable () -> Void) { self.act = act }
+
+        func call() { act() }
+    }
+    return cancel.onCancel(call: Call(act))
+}
+
 /// Tells progress until that throws, which ends the work.
 private final class Watcher<Step: Decodable>: RawProgress, @unchecked Sendable {
     private let lock = NSLock()
@@ -105,22 +122,45 @@ private final class Watcher<Step: Decodable>: RawProgress, @unchecked Sendable {
     }
 }
 
-/// What JSON says. Names that this version does not know are an error.
+/// What JSON says. Names that this version does not know are an error. Where counts are larger than Swift's whole numbers,
+/// they are the largest of these.
 func readJSON<T: Decodable>(_ json: String, as type: T.Type = T.self) throws -> T {
+    let decoder = JSONDecoder()
     do {
-        return try JSONDecoder().decode(type, from: Data(json.utf8))
+        return try decoder.decode(type, from: Data(json.utf8))
     } catch {
-        throw SkulkError(error)
+        guard let bounded = try? decoder.decode(type, from: Data(bounded(json).utf8)) else { throw SkulkError(error) }
+        return bounded
     }
 }
 
-/// What a value is in JSON; numbers that JSON does not have are texts.
-func writeJSON(_ value: some Encodable) throws -> String {
+/// A text in JSON, in which whole numbers that are larger than Swift's are the largest of these.
+func bounded(_ json: String) -> String {
+    // Texts are matched to be passed over.
+    let parts = /"(?:[^"\\]|\\.)*"|[-+.0-9Ee]+/.matchingSemantics(.unicodeScalar)
+    return json.replacing(parts) { part in
+        part.output.allSatisfy(\.isWholeNumber) && Int(part.output) == nil ? "\(Int.max)" : part.output
+    }
+}
+
+/// What an argument is in JSON. Options say which of their numbers may be infinite: what JSON cannot say is a text among
+/// them, and else refused.
+func writeJSON(_ value: some Encodable, as field: String) throws -> String {
+    if let value = value as? JSONValue { return try value.json(as: field) }
     let encoder = JSONEncoder()
-    encoder.nonConformingFloatEncodingStrategy = .convertToString(
-        positiveInfinity: "Infinity", negativeInfinity: "-Infinity", nan: "NaN")
+    if field == "options" {
+        encoder.nonConformingFloatEncodingStrategy = .convertToString(
+            positiveInfinity: "Infinity", negativeInfinity: "-Infinity", nan: "NaN")
+    }
     do {
         return String(decoding: try encoder.encode(value), as: UTF8.self)
+    } catch EncodingError.invalidValue(let found, let context) {
+        let at = context.codingPath.reduce("") { at, key in
+            key.intValue.map { "\(at)[\($0)]" } ?? (at.isEmpty ? key.stringValue : "\(at).\(key.stringValue)")
+        }
+        throw SkulkError(
+            .invalidArgument, "expected a value that JSON can hold, found \(found)",
+            context: at.isEmpty ? ["field": field] : ["field": field, "at": at], hint: "check how it was computed")
     } catch {
         throw SkulkError(error)
     }

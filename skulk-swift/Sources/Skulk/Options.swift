@@ -48,9 +48,15 @@ extension ChatOptions: Ordered {
 
 /// Options as the library reads them.
 func optionsJSON(_ options: some Ordered, and rounds: ToolOptions? = nil) throws -> String {
-    var fields = [try writeJSON(options.others)]
-    if let rounds { fields.append(try writeJSON(rounds)) }
+    var fields = [try writeJSON(options.others, as: "options")]
+    if let rounds { fields.append(try writeJSON(rounds, as: "options")) }
     fields = fields.map { String($0.dropFirst().dropLast()) }.filter { !$0.isEmpty }
-    for case (let name, let value?) in options.ordered { fields.append("\"\(name)\":\(try value.json())") }
+    for case (let name, let value?) in options.ordered {
+        // The library takes null for what is left out.
+        guard value != .null || name == "variables" else {
+            throw SkulkError(refusing: name, "expected JSON that says what a text must be, found null")
+        }
+        fields.append("\"\(name)\":\(try value.json(as: name))")
+    }
     return "{\(fields.joined(separator: ","))}"
 }

@@ -4,26 +4,28 @@ import Foundation
 internal import SkulkBindings
 
 /// Plans where the model of a card runs: the fastest placement on a cluster that satisfies what is asked for, the same
-/// for the same arguments. Nothing is loaded. The cluster is this machine unless given.
+/// for the same arguments. Nothing is loaded. The cluster is this machine unless given. Nothing ends it but that a cancelled
+/// task gets an error.
 public func plan(
     _ card: ModelCard, on cluster: Cluster? = nil, options: PlanOptions = .init()
 ) async throws -> Placement {
-    try await plan(card: try writeJSON(card), path: nil, cluster, options)
+    try await plan(card: try writeJSON(card, as: "card"), path: nil, cluster, options)
 }
 
 /// Plans where the model of a checkpoint runs, whose own tensors are counted.
 public func plan(
     checkpoint path: some PathConvertible, on cluster: Cluster? = nil, options: PlanOptions = .init()
 ) async throws -> Placement {
-    try await plan(card: nil, path: path.filePath, cluster, options)
+    try await plan(card: nil, path: try path.filePath, cluster, options)
 }
 
 private func plan(
     card: String?, path: String?, _ cluster: Cluster?, _ options: PlanOptions
 ) async throws -> Placement {
-    let (cluster, given) = (try cluster.map { try writeJSON($0) }, try writeJSON(options))
+    let cluster = try cluster.map { try writeJSON($0, as: "cluster") }
+    let given = try writeJSON(options, as: "options")
     return try Placement(
-        try await working(nil) { _ in try await rawPlan(by: card, path: path, cluster: cluster, given: given) })
+        try await unstoppable { try await rawPlan(by: card, path: path, cluster: cluster, given: given) })
 }
 
 /// What a placement of a card's model costs on a cluster, whether or not it fits there: a token of each session, and a
@@ -32,7 +34,7 @@ private func plan(
 public func price(
     _ card: ModelCard, _ placement: Placement, on cluster: Cluster? = nil, options: PriceOptions = .init()
 ) async throws -> Price {
-    try await price(card: try writeJSON(card), path: nil, placement, cluster, options)
+    try await price(card: try writeJSON(card, as: "card"), path: nil, placement, cluster, options)
 }
 
 /// The same of the model of a checkpoint, whose own tensors are counted.
@@ -40,15 +42,16 @@ public func price(
     checkpoint path: some PathConvertible, _ placement: Placement, on cluster: Cluster? = nil,
     options: PriceOptions = .init()
 ) async throws -> Price {
-    try await price(card: nil, path: path.filePath, placement, cluster, options)
+    try await price(card: nil, path: try path.filePath, placement, cluster, options)
 }
 
 private func price(
     card: String?, path: String?, _ placement: Placement, _ cluster: Cluster?, _ options: PriceOptions
 ) async throws -> Price {
-    let (cluster, given) = (try cluster.map { try writeJSON($0) }, try writeJSON(options))
+    let cluster = try cluster.map { try writeJSON($0, as: "cluster") }
+    let given = try writeJSON(options, as: "options")
     return try readJSON(
-        try await working(nil) { _ in
+        try await unstoppable {
             try await rawPrice(by: card, path: path, placement: placement.raw, cluster: cluster, given: given)
         })
 }
@@ -93,9 +96,9 @@ public final class Placement: Sendable {
         return try Placement(try native { try RawPlacement.byCounts(engines: engines, layers: layers) })
     }
 
-    /// A placement by hand, of the model of a checkpoint.
+    /// A placement by hand, of the model of a checkpoint, whose headers are read before this returns.
     public static func build(checkpoint: some PathConvertible, options: PlacementOptions) throws -> Placement {
-        try fromJson(call("placementBuild", ["path": checkpoint.filePath, "options": options]))
+        try fromJson(call("placementBuild", ["path": try checkpoint.filePath, "options": options]))
     }
 
     /// The same of a model that an inventory describes. Patterns over tensor names need a checkpoint.
@@ -152,19 +155,23 @@ public final class Placement: Sendable {
 
     /// Returns when every layer and expert of the card's model has its place exactly once and each device's part fits
     /// there by the placement's own budgets.
-    public func check(_ card: ModelCard) throws { try native { try raw.check(by: writeJSON(card)) } }
+    public func check(_ card: ModelCard) throws { try native { try raw.check(by: writeJSON(card, as: "card")) } }
 
-    /// `check`, and whether each part fits into what its node has now.
+    /// ``check(_:)``, and whether each part fits into what its node has now, with the margins of `safe`: what the budgets say
+    /// that a device is to hold, and without budgets what is estimated for a node's share of the card's size with a context
+    /// of `contextTokens`. Placements that `plan` made have budgets, which count the context that was planned:
+    /// `contextTokens` changes nothing there.
     public func check(_ card: ModelCard, on cluster: Cluster, contextTokens: Int = 8192) throws {
         try native {
             try raw.checkOn(
-                by: writeJSON(card), cluster: writeJSON(cluster), contextTokens: Int64(contextTokens))
+                by: writeJSON(card, as: "card"), cluster: writeJSON(cluster, as: "cluster"),
+                contextTokens: Int64(contextTokens))
         }
     }
 }
 
 extension Placement: Equatable, CustomStringConvertible {
-    /// Whether both are the same.
+    /// Whether both say the same, and not why: their reports do not count.
     public static func == (one: Placement, other: Placement) -> Bool { one.raw.equals(other: other.raw) }
 
     /// Which engine runs which layers, in words.
@@ -209,14 +216,17 @@ extension PlanReport: Hashable, CustomStringConvertible {
 
 extension Node {
     /// This machine, named `local`: memory, cores, and GPUs with the backends that reach them. How fast its devices are is
-    /// measured, once for the process.
+    /// measured before this returns, once for the process.
     public static func local() throws -> Node { try call("nodeLocal") }
 
     /// Bytes a second at which this machine reads the file at a path from its drive, whatever the system's cache has of it:
     /// what weights that stay in their file cost, see `diskBytesPerSecond`. It takes about 50 ms. On Linux only, and not
     /// where file systems have no drives.
     public static func measureDisk(_ path: some PathConvertible) async throws -> Double {
-        try await start("nodeMeasureDisk", ["path": path.filePath], nil, nil as (@Sendable (Int) throws -> Void)?)
+        let path = try path.filePath
+        return try await unstoppable {
+            try await start("nodeMeasureDisk", ["path": path], nil, nil as (@Sendable (Int) throws -> Void)?)
+        }
     }
 
     /// How fast the link from this machine to a server of this library is, for a cluster's links: the median of fifteen
@@ -230,7 +240,7 @@ extension Node {
 }
 
 extension Cluster {
-    /// This machine alone: what a `Model` can run by itself.
+    /// This machine alone: what a `Model` can run by itself. It is measured as by ``Node/local()``.
     public static func local() throws -> Cluster { try call("clusterLocal") }
 
     /// Nodes that are all connected with each other; unless said otherwise, by gigabit Ethernet.
@@ -248,15 +258,15 @@ extension Cluster {
 }
 
 extension Inventory {
-    /// Counts a checkpoint's tensors; only its headers are read.
+    /// Counts a checkpoint's tensors; only its headers are read, before this returns.
     public static func fromCheckpoint(_ path: some PathConvertible) throws -> Inventory {
-        try call("inventoryFromCheckpoint", ["path": path.filePath])
+        try call("inventoryFromCheckpoint", ["path": try path.filePath])
     }
 
     /// Counts the tensors of what drafts for the model of a checkpoint, at a path that `Model.load` takes as its `draftModel`;
-    /// only headers are read.
+    /// only headers are read, before this returns.
     public static func fromDraftModel(model: some PathConvertible, _ path: some PathConvertible) throws -> Inventory {
-        try call("inventoryFromDraftModel", ["model": model.filePath, "path": path.filePath])
+        try call("inventoryFromDraftModel", ["model": try model.filePath, "path": try path.filePath])
     }
 
     /// What follows from a card: its size divided by its layers, a third of each for attention.

@@ -83,7 +83,10 @@ public enum Planning {
 
     /// `bytes` by `divisor`, a half rounded to the even neighbour.
     public static func divide(_ bytes: Int, by divisor: Double) throws -> Int {
-        try call("divide", ["bytes": bytes, "divisor": divisor])
+        guard divisor != 0 else {
+            throw SkulkError(refusing: "divisor", "expected a number other than 0, found 0", hint: nil)
+        }
+        return try call("divide", ["bytes": bytes, "divisor": divisor])
     }
 
     /// Bytes of keys and values of one token, all layers. 0: the card does not say how many heads there are.
@@ -162,12 +165,13 @@ public enum Planning {
 
     /// Reads a model's `config.json`, whose own repository holds its vision weights.
     public static func configFacts(_ json: String, modelId: String) throws -> ConfigFacts {
-        let given = #"{"config":\#(json),"modelId":\#(try writeJSON(modelId))}"#
-        return try readJSON(try native { try rawCall(name: "configFacts", given: given) })
+        try call("configFacts", ["config": try JSONValue(json: json), "modelId": modelId])
     }
 
     /// What the start of a GGUF file says that a card needs.
-    public static func ggufFacts(_ start: Data) throws -> GgufFacts { try call("ggufFacts", ["start": Array(start)]) }
+    public static func ggufFacts(_ start: Data) throws -> GgufFacts {
+        try readJSON(try native { try rawGgufFacts(start: start) })
+    }
 }
 
 /// A file that was chosen, and the bytes of it or of all files of its set.

@@ -8,7 +8,7 @@ internal import SkulkBindings
 public func serve(
     _ path: some PathConvertible, options: ServeOptions = .init(), cancel: CancelToken? = nil
 ) async throws -> Server {
-    let (path, given) = (path.filePath, try writeJSON(options))
+    let (path, given) = (try path.filePath, try writeJSON(options, as: "options"))
     return Server(try await working(cancel) { try await RawServer.serve(path: path, given: given, cancel: $0) })
 }
 
@@ -27,8 +27,8 @@ public final class Server: Sendable {
     /// left then is cut off. Returns when all has ended.
     public func stop(grace: Double = 0) async throws { try await native { try await self.raw.stop(seconds: grace) } }
 
-    /// Waits until it has stopped, as another task wants.
-    public func wait() async throws { try await native { try await self.raw.wait() } }
+    /// Waits until it has stopped, as another task wants. Cancelling the task ends waiting, and the server goes on.
+    public func wait() async throws { try await working(nil) { try await self.raw.wait(cancel: $0) } }
 }
 
 extension Server: CustomStringConvertible {

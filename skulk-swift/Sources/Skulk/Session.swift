@@ -11,8 +11,8 @@ public final class Session: Sendable {
 
     init(_ raw: RawSession) { self.raw = raw }
 
-    /// Starts generating. With the option `append` the text follows what the session holds; without, the prompt is
-    /// everything so far. What is wrong with it is thrown where events are read.
+    /// Starts generating: from here on the session is busy. With the option `append` the text follows what the session
+    /// holds; without, the prompt is everything so far. What is wrong with it is thrown where events are read.
     public func generate(
         _ prompt: some PromptConvertible, options: GenerateOptions = .init(), cancel: CancelToken? = nil
     ) -> Generation {
@@ -29,34 +29,42 @@ public final class Session: Sendable {
         ChatStream { try self.raw.chat(given: conversation(messages, options), cancel: cancel?.raw) }
     }
 
+    /// Answers what the user says, as a conversation that begins with it.
+    public func chat(_ text: String, options: ChatOptions = .init(), cancel: CancelToken? = nil) -> ChatStream {
+        chat([.user(text)], options: options, cancel: cancel)
+    }
+
     /// All tokens of the conversation: prompts and what was generated. An error while a generation runs.
     public var tokens: [Int] {
         get throws { try native { try raw.tokens().ids } }
     }
 
     /// Forgets all tokens but the first `count`. Later prompts reuse what remains.
-    public func truncate(to count: Int) throws { try native { try raw.truncate(len: Int64(count)) } }
+    public func truncate(to count: Int) throws { try native { try raw.truncate(count: Int64(count)) } }
 
     /// Another session that begins as this one is: its tokens, and what the model holds of them. From then on they are
     /// independent; what they share is stored once. An error while a generation runs.
     public func fork() throws -> Session { Session(try native { try raw.fork() }) }
 
     /// Writes the conversation to a file: its tokens, and the keys and values that the model holds of them, so that
-    /// ``Model/restore(from:)`` need not compute them again. A file that is there is replaced when all is written.
+    /// ``Model/restore(from:)`` need not compute them again. A file that is there is replaced when all is written. A
+    /// cancelled task does not begin it; once it has begun, nothing ends it.
     public func save(to path: some PathConvertible) async throws {
-        let path = path.filePath
+        let path = try path.filePath
+        try refuseWhenCancelled()
         try await native { try await self.raw.save(path: path) }
     }
 
-    /// This conversation with its model placed otherwise, see ``Model/replan(_:)``: all its tokens, and the generation that an
-    /// error cut off, which ``resume(cancel:)`` goes on with. Keys and values are computed again when it does.
-    public func recover(_ placement: Placement) async throws -> Session {
-        Session(try await native { try await self.raw.recover(placement: placement.raw) })
+    /// This conversation with its model placed otherwise, see ``Model/replan(_:cancel:)``: all its tokens, and the generation that an
+    /// error cut off, which ``resume(cancel:)`` goes on with. Keys and values are computed again when it does. `cancel` and
+    /// the task's cancellation end loading within one layer.
+    public func recover(_ placement: Placement, cancel: CancelToken? = nil) async throws -> Session {
+        Session(try await working(cancel) { try await self.raw.recover(placement: placement.raw, cancel: $0) })
     }
 
     /// The same in a model that is loaded already, which several conversations may share.
     public func recoverIn(_ model: Model) async throws -> Session {
-        Session(try await native { try await self.raw.recoverIn(model: model.raw) })
+        Session(try await unstoppable { try await self.raw.recoverIn(model: model.raw) })
     }
 
     /// Goes on with the generation that a lost machine or another error cut off, whose `retry` is `afterReplan`: with the same

@@ -48,7 +48,7 @@ extension SkulkError {
             self = error
         case RawError.Failed(let failure, let report):
             do {
-                self.init(try JSONDecoder().decode(Failure.self, from: Data(failure.utf8)), report)
+                self.init(try JSONDecoder().decode(Failure.self, from: Data(bounded(failure).utf8)), report)
             } catch {
                 self.init(unexpected: "\(failure): \(error)")
             }
@@ -65,21 +65,25 @@ extension SkulkError {
     }
 
     /// An argument that is not taken.
-    init(refusing field: String, _ message: String) {
-        let (kind, hint) = (ErrorKind.invalidArgument, "leave it out")
-        self.init(
-            Failure(
-                kind: kind.rawValue, code: kind.code, message: message, hint: hint, retry: .never,
-                context: ["field": field], detail: nil,
-                text: "[\(kind.code)] \(message) (field: \(field)); \(hint)"),
-            nil)
+    init(refusing field: String, _ message: String, hint: String? = "leave it out") {
+        self.init(.invalidArgument, message, context: ["field": field], hint: hint)
+    }
+
+    /// A failure of the package's own.
+    init(
+        _ kind: ErrorKind, _ message: String, context: KeyValuePairs<String, String> = [:], hint: String? = nil
+    ) {
+        (self.kind, code, self.message, self.hint) = (kind, kind.code, message, hint)
+        (retry, detail) = (kind == .cancelled ? .now : .never, nil)
+        self.context = Dictionary(uniqueKeysWithValues: context.map { ($0, $1) })
+        let places = context.map { "\($0): \($1)" }.joined(separator: ", ")
+        description = "[\(code)] \(message)\(places.isEmpty ? "" : " (\(places))")\(hint.map { "; \($0)" } ?? "")"
     }
 
     private init(unexpected text: String) {
-        (kind, code, retry, context, detail) = (.internal, ErrorKind.internal.code, .never, [:], nil)
-        message = "the library and its Swift package do not understand each other: \(text)"
-        hint = "build both from the same version; if they are, please report this"
-        description = "[\(code)] \(message)"
+        self.init(
+            .internal, "the library and its Swift package do not understand each other: \(text)",
+            hint: "build both from the same version; if they are, please report this")
     }
 }
 
@@ -107,5 +111,20 @@ struct Failure: Decodable {
             if let expected, let found { return .shape(expected: expected, found: found) }
             return nil
         }
+    }
+
+    private enum Field: CodingKey { case kind, code, message, hint, retry, context, detail, text }
+
+    init(from decoder: any Decoder) throws {
+        let fields = try decoder.container(keyedBy: Field.self)
+        kind = try fields.decode(String.self, forKey: .kind)
+        code = try fields.decode(String.self, forKey: .code)
+        message = try fields.decode(String.self, forKey: .message)
+        hint = try fields.decodeIfPresent(String.self, forKey: .hint)
+        retry = try fields.decode(Retry.self, forKey: .retry)
+        context = try fields.decode([String: String].self, forKey: .context)
+        // Facts that cannot be read are none: what went wrong is still told.
+        detail = try? fields.decodeIfPresent(Facts.self, forKey: .detail)
+        text = try fields.decode(String.self, forKey: .text)
     }
 }

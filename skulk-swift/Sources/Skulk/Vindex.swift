@@ -15,7 +15,7 @@ public func extract(
     cancel: CancelToken? = nil, progress: OnVindexProgress? = nil
 ) async throws -> ExtractReport {
     try await start(
-        "extract", ["source": source.filePath, "target": target.filePath, "options": options], cancel, progress)
+        "extract", ["source": try source.filePath, "target": try target.filePath, "options": options], cancel, progress)
 }
 
 /// Verifies a vindex folder, which need not be one that opens: what keeps it from that is a problem of the report.
@@ -23,7 +23,7 @@ public func verifyVindex(
     _ path: some PathConvertible, options: VerifyOptions = .init(), cancel: CancelToken? = nil,
     progress: OnVindexProgress? = nil
 ) async throws -> VerifyReport {
-    try await start("verifyVindex", ["path": path.filePath, "options": options], cancel, progress)
+    try await start("verifyVindex", ["path": try path.filePath, "options": options], cancel, progress)
 }
 
 extension VerifyReport {
@@ -69,9 +69,10 @@ public final class VindexReader: Sendable {
         let quant: String
     }
 
-    /// Opens the folder at `path`; searches will compute on so many threads, all of the hardware's by default.
+    /// Opens the folder at `path`, whose index is read before this returns; searches will compute on so many threads, all of
+    /// the hardware's by default.
     public init(_ path: some PathConvertible, threads: Int? = nil) throws {
-        let path = path.filePath
+        let path = try path.filePath
         let raw = try native { try RawVindex.open(path: path, threads: threads.map(Int64.init)) }
         let json = try native { try raw.facts() }
         let facts: Facts = try readJSON(json)
@@ -81,7 +82,7 @@ public final class VindexReader: Sendable {
     func ask(
         _ name: String, _ given: Arguments = [:], _ cancel: CancelToken?, _ progress: OnVindexProgress? = nil
     ) async throws -> RawFound {
-        let given = try writeJSON(given)
+        let given = try given.json()
         return try await working(cancel, progress) { cancel, progress in
             try await self.raw.ask(name: name, given: given, cancel: cancel, progress: progress)
         }
@@ -129,11 +130,24 @@ public final class VindexReader: Sendable {
         get throws { Tokenizer(raw, try readJSON(native { try raw.tokenizer() })) }
     }
 
-    /// `index.json`, with the defaults of what it leaves out: as JSON.
+    /// `index.json`, with the defaults of what it leaves out: as JSON, with names in order.
     public func index() throws -> String {
         let facts = Data(try native { try raw.facts() }.utf8)
         let index = (try JSONSerialization.jsonObject(with: facts) as? [String: Any])?["index"]
-        return String(decoding: try JSONSerialization.data(withJSONObject: index ?? [:]), as: UTF8.self)
+        let sorted = try JSONSerialization.data(
+            withJSONObject: index ?? [:], options: [.sortedKeys, .withoutEscapingSlashes])
+        return String(decoding: sorted, as: UTF8.self)
+    }
+
+    /// Whether there is a tensor of this name.
+    public func has(_ name: String) -> Bool { tensors.contains { $0.name == name } }
+
+    /// What is known of a tensor. An error for one that a slice lacks, or that there is not.
+    public func tensor(_ name: String) async throws -> TensorInfo {
+        // The library knows why there is none.
+        let _: String = try await data("tensor", ["name": name], nil)
+        guard let tensor = tensors.first(where: { $0.name == name }) else { return try readJSON("") }
+        return tensor
     }
 
     /// The parts that the folder holds, and the files of each, as they are now.
@@ -162,14 +176,14 @@ public final class VindexReader: Sendable {
         to target: some PathConvertible, options: SliceOptions = .init(), cancel: CancelToken? = nil,
         progress: OnVindexProgress? = nil
     ) async throws -> SliceReport {
-        try await data("slice", ["target": target.filePath, "options": options], cancel, progress)
+        try await data("slice", ["target": try target.filePath, "options": options], cancel, progress)
     }
 
     /// Verifies the folder as it is now.
     public func verify(
         options: VerifyOptions = .init(), cancel: CancelToken? = nil, progress: OnVindexProgress? = nil
     ) async throws -> VerifyReport {
-        try await verifyVindex(path, options: options, cancel: cancel, progress: progress)
+        try await verifyVindex(try native { try raw.path() }, options: options, cancel: cancel, progress: progress)
     }
 
     /// Lets go of the folder's files. Using it afterwards is an error.

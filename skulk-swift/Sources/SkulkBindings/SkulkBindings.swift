@@ -640,6 +640,213 @@ fileprivate struct FfiConverterData: FfiConverterRustBuffer {
 
 
 /**
+ * What is called.
+ */
+public protocol RawCall: AnyObject, Sendable {
+    
+    /**
+     * Calls it.
+     */
+    func call() 
+    
+}
+/**
+ * What is called.
+ */
+open class RawCallImpl: RawCall, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawcall(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawcall(handle, $0) }
+    }
+
+    
+
+    
+    /**
+     * Calls it.
+     */
+open func call()  {try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawcall_call(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+}
+}
+    
+
+    
+}
+
+
+
+// Put the implementation in a struct so we don't pollute the top-level namespace
+fileprivate struct UniffiCallbackInterfaceRawCall {
+
+    // Create the VTable using a series of closures.
+    // Swift automatically converts these into C callback functions.
+    //
+    // Store the vtable directly.
+    static let vtable: UniffiVTableCallbackInterfaceRawCall = UniffiVTableCallbackInterfaceRawCall(
+        uniffiFree: { (uniffiHandle: UInt64) -> () in
+            do {
+                try FfiConverterTypeRawCall.handleMap.remove(handle: uniffiHandle)
+            } catch {
+                print("Uniffi callback interface RawCall: handle missing in uniffiFree")
+            }
+        },
+        uniffiClone: { (uniffiHandle: UInt64) -> UInt64 in
+            do {
+                return try FfiConverterTypeRawCall.handleMap.clone(handle: uniffiHandle)
+            } catch {
+                fatalError("Uniffi callback interface RawCall: handle missing in uniffiClone")
+            }
+        },
+        call: { (
+            uniffiHandle: UInt64,
+            uniffiOutReturn: UnsafeMutableRawPointer,
+            uniffiCallStatus: UnsafeMutablePointer<RustCallStatus>
+        ) in
+            let makeCall = {
+                () throws -> () in
+                guard let uniffiObj = try? FfiConverterTypeRawCall.handleMap.get(handle: uniffiHandle) else {
+                    throw UniffiInternalError.unexpectedStaleHandle
+                }
+                return uniffiObj.call(
+                )
+            }
+
+            
+            let writeReturn = { () }
+            uniffiTraitInterfaceCall(
+                callStatus: uniffiCallStatus,
+                makeCall: makeCall,
+                writeReturn: writeReturn
+            )
+        }
+    )
+
+    // Rust stores this pointer for future callback invocations, so it must live
+    // for the process lifetime (not just for the init function call).
+    //
+    // `nonisolated(unsafe)` is needed under Swift 6 strict concurrency.
+    // This is safe because the pointee is initialized once during static init
+    // and never mutated by either side of the FFI.  Its fields are C function pointers.
+    nonisolated(unsafe) static let vtablePtr: UnsafePointer<UniffiVTableCallbackInterfaceRawCall> = {
+        let ptr = UnsafeMutablePointer<UniffiVTableCallbackInterfaceRawCall>.allocate(capacity: 1)
+        ptr.initialize(to: vtable)
+        return UnsafePointer(ptr)
+    }()
+}
+
+private func uniffiCallbackInitRawCall() {
+    uniffi_skulk_swift_fn_init_callback_vtable_rawcall(UniffiCallbackInterfaceRawCall.vtablePtr)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawCall: FfiConverter {
+    fileprivate static let handleMap = UniffiHandleMap<RawCall>()
+
+    typealias FfiType = UInt64
+    typealias SwiftType = RawCall
+
+    public static func lift(_ handle: UInt64) throws -> RawCall {
+        if ((handle & 1) == 0) {
+            // Rust-generated handle, construct a new class that uses the handle to implement the
+            // interface
+            return RawCallImpl(unsafeFromHandle: handle)
+        } else {
+            // Swift-generated handle, get the object from the handle map
+            return try handleMap.remove(handle: handle)
+        }
+    }
+
+    public static func lower(_ value: RawCall) -> UInt64 {
+         if let rustImpl = value as? RawCallImpl {
+             // Rust-implemented object.  Clone the handle and return it
+            return rustImpl.uniffiCloneHandle()
+         } else {
+            // Swift object, generate a new vtable handle and return that.
+            return handleMap.insert(obj: value)
+         }
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawCall {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawCall, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawCall_lift(_ handle: UInt64) throws -> RawCall {
+    return try FfiConverterTypeRawCall.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawCall_lower(_ value: RawCall) -> UInt64 {
+    return FfiConverterTypeRawCall.lower(value)
+}
+
+
+
+
+
+
+/**
  * A switch that stops the work it was handed to.
  */
 public protocol RawCancelProtocol: AnyObject, Sendable {
@@ -658,6 +865,11 @@ public protocol RawCancelProtocol: AnyObject, Sendable {
      * Whether it was asked.
      */
     func isCancelled()  -> Bool
+    
+    /**
+     * Calls when it is asked, or at once where it was, unless what comes back was dropped.
+     */
+    func onCancel(call: RawCall)  -> RawOnCancel
     
 }
 /**
@@ -762,6 +974,19 @@ open func isCancelled() -> Bool  {
 })
 }
     
+    /**
+     * Calls when it is asked, or at once where it was, unless what comes back was dropped.
+     */
+open func onCancel(call: RawCall) -> RawOnCancel  {
+    return try!  FfiConverterTypeRawOnCancel_lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawcancel_on_cancel(
+            self.uniffiCloneHandle(),
+        FfiConverterTypeRawCall_lower(call),uniffiCallStatus
+    )
+})
+}
+    
 
     
 }
@@ -830,12 +1055,12 @@ public protocol RawChatStreamProtocol: AnyObject, Sendable {
     /**
      * Cancels what is still running and waits until it has ended; the session is free then.
      */
-    func close() async 
+    func close() async throws 
     
     /**
      * The answer as far as it was read, as the JSON of a message.
      */
-    func message() throws  -> String
+    func message() async throws  -> String
     
     /**
      * The next event as JSON; none behind the last.
@@ -845,7 +1070,7 @@ public protocol RawChatStreamProtocol: AnyObject, Sendable {
     /**
      * The prompt that the messages became, as JSON.
      */
-    func prompt() throws  -> String
+    func prompt() async throws  -> String
     
 }
 /**
@@ -937,9 +1162,9 @@ open func cancel()  {try! rustCall() {
     /**
      * Cancels what is still running and waits until it has ended; the session is free then.
      */
-open func close()async   {
+open func close()async throws   {
     return
-        try!  await uniffiRustCallAsync(
+        try  await uniffiRustCallAsync(
             rustFutureFunc: {
                 uniffi_skulk_swift_fn_method_rawchatstream_close(
                         self.uniffiCloneHandle()
@@ -949,21 +1174,27 @@ open func close()async   {
             completeFunc: ffi_skulk_swift_rust_future_complete_void,
             freeFunc: ffi_skulk_swift_rust_future_free_void,
             liftFunc: { $0 },
-            errorHandler: nil
-            
+            errorHandler: FfiConverterTypeRawError_lift
         )
 }
     
     /**
      * The answer as far as it was read, as the JSON of a message.
      */
-open func message()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawchatstream_message(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func message()async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawchatstream_message(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
     /**
@@ -988,13 +1219,20 @@ open func next()async throws  -> String?  {
     /**
      * The prompt that the messages became, as JSON.
      */
-open func prompt()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawchatstream_prompt(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func prompt()async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawchatstream_prompt(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
 
@@ -1324,7 +1562,7 @@ public protocol RawGenerationProtocol: AnyObject, Sendable {
     /**
      * The prompt's tokens.
      */
-    func promptIds() throws  -> Data
+    func promptIds() async throws  -> Data
     
 }
 /**
@@ -1474,13 +1712,20 @@ open func output()async throws  -> String  {
     /**
      * The prompt's tokens.
      */
-open func promptIds()throws  -> Data  {
-    return try  FfiConverterData.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawgeneration_prompt_ids(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func promptIds()async throws  -> Data  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawgeneration_prompt_ids(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterData.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
 
@@ -1690,7 +1935,7 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     /**
      * Answers a conversation whose functions are called between its answers.
      */
-    func chatWithTools(given: String, cancel: RawCancel?) throws  -> RawToolSteps
+    func chatWithTools(given: String, cancel: RawCancel) throws  -> RawToolSteps
     
     /**
      * Lets go of it: sessions and generations that there are go on.
@@ -1728,7 +1973,7 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     func ffnMemory() throws  -> String?
     
     /**
-     * Generates in a session of its own.
+     * Generates in a session of its own, begun on another thread.
      */
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
     
@@ -1760,7 +2005,7 @@ public protocol RawModelProtocol: AnyObject, Sendable {
     /**
      * The same checkpoint, placed otherwise.
      */
-    func replan(placement: RawPlacement) async throws  -> RawModel
+    func replan(placement: RawPlacement, cancel: RawCancel) async throws  -> RawModel
     
     /**
      * A session that was saved.
@@ -1869,13 +2114,13 @@ open func chat(given: String, cancel: RawCancel?)throws  -> RawChatStream  {
     /**
      * Answers a conversation whose functions are called between its answers.
      */
-open func chatWithTools(given: String, cancel: RawCancel?)throws  -> RawToolSteps  {
+open func chatWithTools(given: String, cancel: RawCancel)throws  -> RawToolSteps  {
     return try  FfiConverterTypeRawToolSteps_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
     uniffi_skulk_swift_fn_method_rawmodel_chat_with_tools(
             self.uniffiCloneHandle(),
         FfiConverterString.lower(given),
-        FfiConverterOptionTypeRawCancel.lower(cancel),uniffiCallStatus
+        FfiConverterTypeRawCancel_lower(cancel),uniffiCallStatus
     )
 })
 }
@@ -1976,7 +2221,7 @@ open func ffnMemory()throws  -> String?  {
 }
     
     /**
-     * Generates in a session of its own.
+     * Generates in a session of its own, begun on another thread.
      */
 open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  -> RawGeneration  {
     return try  FfiConverterTypeRawGeneration_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
@@ -2068,12 +2313,12 @@ open func renderChat(given: String)throws  -> String  {
     /**
      * The same checkpoint, placed otherwise.
      */
-open func replan(placement: RawPlacement)async throws  -> RawModel  {
+open func replan(placement: RawPlacement, cancel: RawCancel)async throws  -> RawModel  {
     return
         try  await uniffiRustCallAsync(
             rustFutureFunc: {
                 uniffi_skulk_swift_fn_method_rawmodel_replan(
-                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement)
+                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement),FfiConverterTypeRawCancel_lower(cancel)
                 )
             },
             pollFunc: ffi_skulk_swift_rust_future_poll_u64,
@@ -2185,6 +2430,118 @@ public func FfiConverterTypeRawModel_lower(_ value: RawModel) -> UInt64 {
 
 
 /**
+ * What takes a call back when it is dropped.
+ */
+public protocol RawOnCancelProtocol: AnyObject, Sendable {
+    
+}
+/**
+ * What takes a call back when it is dropped.
+ */
+open class RawOnCancel: RawOnCancelProtocol, @unchecked Sendable {
+    fileprivate let handle: UInt64
+
+    /// Used to instantiate a [FFIObject] without an actual handle, for fakes in tests, mostly.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public struct NoHandle {
+        public init() {}
+    }
+
+    // TODO: We'd like this to be `private` but for Swifty reasons,
+    // we can't implement `FfiConverter` without making this `required` and we can't
+    // make it `required` without making it `public`.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    required public init(unsafeFromHandle handle: UInt64) {
+        self.handle = handle
+    }
+
+    // This constructor can be used to instantiate a fake object.
+    // - Parameter noHandle: Placeholder value so we can have a constructor separate from the default empty one that may be implemented for classes extending [FFIObject].
+    //
+    // - Warning:
+    //     Any object instantiated with this constructor cannot be passed to an actual Rust-backed object. Since there isn't a backing handle the FFI lower functions will crash.
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public init(noHandle: NoHandle) {
+        self.handle = 0
+    }
+
+#if swift(>=5.8)
+    @_documentation(visibility: private)
+#endif
+    public func uniffiCloneHandle() -> UInt64 {
+        return try! rustCall { uniffi_skulk_swift_fn_clone_rawoncancel(self.handle, $0) }
+    }
+    // No primary constructor declared for this class.
+
+    deinit {
+        if handle == 0 {
+            // Mock objects have handle=0 don't try to free them
+            return
+        }
+
+        try! rustCall { uniffi_skulk_swift_fn_free_rawoncancel(handle, $0) }
+    }
+
+    
+
+    
+
+    
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public struct FfiConverterTypeRawOnCancel: FfiConverter {
+    typealias FfiType = UInt64
+    typealias SwiftType = RawOnCancel
+
+    public static func lift(_ handle: UInt64) throws -> RawOnCancel {
+        return RawOnCancel(unsafeFromHandle: handle)
+    }
+
+    public static func lower(_ value: RawOnCancel) -> UInt64 {
+        return value.uniffiCloneHandle()
+    }
+
+    public static func read(from buf: inout (data: Data, offset: Data.Index)) throws -> RawOnCancel {
+        let handle: UInt64 = try readInt(&buf)
+        return try lift(handle)
+    }
+
+    public static func write(_ value: RawOnCancel, into buf: inout [UInt8]) {
+        writeInt(&buf, lower(value))
+    }
+}
+
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawOnCancel_lift(_ handle: UInt64) throws -> RawOnCancel {
+    return try FfiConverterTypeRawOnCancel.lift(handle)
+}
+
+#if swift(>=5.8)
+@_documentation(visibility: private)
+#endif
+public func FfiConverterTypeRawOnCancel_lower(_ value: RawOnCancel) -> UInt64 {
+    return FfiConverterTypeRawOnCancel.lower(value)
+}
+
+
+
+
+
+
+/**
  * What is behind a `Placement`.
  */
 public protocol RawPlacementProtocol: AnyObject, Sendable {
@@ -2205,7 +2562,7 @@ public protocol RawPlacementProtocol: AnyObject, Sendable {
     func checkOn(by: String, cluster: String, contextTokens: Int64) throws 
     
     /**
-     * Whether both are the same.
+     * Whether both say the same, and not why: that is lost where it is written and read again.
      */
     func equals(other: RawPlacement)  -> Bool
     
@@ -2360,7 +2717,7 @@ open func checkOn(by: String, cluster: String, contextTokens: Int64)throws   {tr
 }
     
     /**
-     * Whether both are the same.
+     * Whether both say the same, and not why: that is lost where it is written and read again.
      */
 open func equals(other: RawPlacement) -> Bool  {
     return try!  FfiConverterBool.lift(try! rustCall() {
@@ -2955,9 +3312,9 @@ public protocol RawServerProtocol: AnyObject, Sendable {
     func stop(seconds: Double) async throws 
     
     /**
-     * Waits until it has stopped.
+     * Waits until it has stopped, or `cancel` ends that.
      */
-    func wait() async throws 
+    func wait(cancel: RawCancel) async throws 
     
 }
 /**
@@ -3078,14 +3435,14 @@ open func stop(seconds: Double)async throws   {
 }
     
     /**
-     * Waits until it has stopped.
+     * Waits until it has stopped, or `cancel` ends that.
      */
-open func wait()async throws   {
+open func wait(cancel: RawCancel)async throws   {
     return
         try  await uniffiRustCallAsync(
             rustFutureFunc: {
                 uniffi_skulk_swift_fn_method_rawserver_wait(
-                        self.uniffiCloneHandle()
+                        self.uniffiCloneHandle(),FfiConverterTypeRawCancel_lower(cancel)
                 )
             },
             pollFunc: ffi_skulk_swift_rust_future_poll_void,
@@ -3167,14 +3524,14 @@ public protocol RawSessionProtocol: AnyObject, Sendable {
     func fork() throws  -> RawSession
     
     /**
-     * Starts generating.
+     * Starts generating, on another thread.
      */
     func generate(prompt: RawPrompt, given: String, cancel: RawCancel?) throws  -> RawGeneration
     
     /**
      * The same conversation, with its model placed otherwise.
      */
-    func recover(placement: RawPlacement) async throws  -> RawSession
+    func recover(placement: RawPlacement, cancel: RawCancel) async throws  -> RawSession
     
     /**
      * The same, in a model that is loaded already.
@@ -3197,9 +3554,9 @@ public protocol RawSessionProtocol: AnyObject, Sendable {
     func tokens() throws  -> Data
     
     /**
-     * Forgets all tokens but the first `len`.
+     * Forgets all tokens but the first `count`.
      */
-    func truncate(len: Int64) throws 
+    func truncate(count: Int64) throws 
     
 }
 /**
@@ -3296,7 +3653,7 @@ open func fork()throws  -> RawSession  {
 }
     
     /**
-     * Starts generating.
+     * Starts generating, on another thread.
      */
 open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  -> RawGeneration  {
     return try  FfiConverterTypeRawGeneration_lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
@@ -3313,12 +3670,12 @@ open func generate(prompt: RawPrompt, given: String, cancel: RawCancel?)throws  
     /**
      * The same conversation, with its model placed otherwise.
      */
-open func recover(placement: RawPlacement)async throws  -> RawSession  {
+open func recover(placement: RawPlacement, cancel: RawCancel)async throws  -> RawSession  {
     return
         try  await uniffiRustCallAsync(
             rustFutureFunc: {
                 uniffi_skulk_swift_fn_method_rawsession_recover(
-                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement)
+                        self.uniffiCloneHandle(),FfiConverterTypeRawPlacement_lower(placement),FfiConverterTypeRawCancel_lower(cancel)
                 )
             },
             pollFunc: ffi_skulk_swift_rust_future_poll_u64,
@@ -3393,13 +3750,13 @@ open func tokens()throws  -> Data  {
 }
     
     /**
-     * Forgets all tokens but the first `len`.
+     * Forgets all tokens but the first `count`.
      */
-open func truncate(len: Int64)throws   {try rustCallWithError(FfiConverterTypeRawError_lift) {
+open func truncate(count: Int64)throws   {try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
     uniffi_skulk_swift_fn_method_rawsession_truncate(
             self.uniffiCloneHandle(),
-        FfiConverterInt64.lower(len),uniffiCallStatus
+        FfiConverterInt64.lower(count),uniffiCallStatus
     )
 }
 }
@@ -3460,30 +3817,25 @@ public func FfiConverterTypeRawSession_lower(_ value: RawSession) -> UInt64 {
 public protocol RawToolStepsProtocol: AnyObject, Sendable {
     
     /**
-     * Asks the answer to end that is being written.
-     */
-    func cancel() 
-    
-    /**
      * Cancels, and waits until the answer has ended. A call that waits gets no result.
      */
-    func close() async 
+    func close() async throws 
     
     /**
      * How the last answer that was read ended, as JSON.
      */
-    func finish() throws  -> String?
+    func finish() async throws  -> String?
     
     /**
      * What became of a call: what its function gave, or the text of its error. What the model is told comes back as
-     * JSON.
+     * JSON. Another thread begins the round that follows.
      */
-    func give(id: String, text: String, failed: Bool) throws  -> String
+    func give(id: String, text: String, failed: Bool) async throws  -> String
     
     /**
      * All of the conversation, as JSON.
      */
-    func messages() throws  -> String
+    func messages() async throws  -> String
     
     /**
      * The next step as JSON; none behind the last.
@@ -3493,7 +3845,7 @@ public protocol RawToolStepsProtocol: AnyObject, Sendable {
     /**
      * Which round it is, from 0.
      */
-    func round()  -> Int64
+    func round() async throws  -> Int64
     
 }
 /**
@@ -3553,22 +3905,11 @@ open class RawToolSteps: RawToolStepsProtocol, @unchecked Sendable {
 
     
     /**
-     * Asks the answer to end that is being written.
-     */
-open func cancel()  {try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawtoolsteps_cancel(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-}
-}
-    
-    /**
      * Cancels, and waits until the answer has ended. A call that waits gets no result.
      */
-open func close()async   {
+open func close()async throws   {
     return
-        try!  await uniffiRustCallAsync(
+        try  await uniffiRustCallAsync(
             rustFutureFunc: {
                 uniffi_skulk_swift_fn_method_rawtoolsteps_close(
                         self.uniffiCloneHandle()
@@ -3578,49 +3919,66 @@ open func close()async   {
             completeFunc: ffi_skulk_swift_rust_future_complete_void,
             freeFunc: ffi_skulk_swift_rust_future_free_void,
             liftFunc: { $0 },
-            errorHandler: nil
-            
+            errorHandler: FfiConverterTypeRawError_lift
         )
 }
     
     /**
      * How the last answer that was read ended, as JSON.
      */
-open func finish()throws  -> String?  {
-    return try  FfiConverterOptionString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawtoolsteps_finish(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func finish()async throws  -> String?  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_finish(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterOptionString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
     /**
      * What became of a call: what its function gave, or the text of its error. What the model is told comes back as
-     * JSON.
+     * JSON. Another thread begins the round that follows.
      */
-open func give(id: String, text: String, failed: Bool)throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawtoolsteps_give(
-            self.uniffiCloneHandle(),
-        FfiConverterString.lower(id),
-        FfiConverterString.lower(text),
-        FfiConverterBool.lower(failed),uniffiCallStatus
-    )
-})
+open func give(id: String, text: String, failed: Bool)async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_give(
+                        self.uniffiCloneHandle(),FfiConverterString.lower(id),FfiConverterString.lower(text),FfiConverterBool.lower(failed)
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
     /**
      * All of the conversation, as JSON.
      */
-open func messages()throws  -> String  {
-    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawtoolsteps_messages(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func messages()async throws  -> String  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_messages(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_rust_buffer,
+            completeFunc: ffi_skulk_swift_rust_future_complete_rust_buffer,
+            freeFunc: ffi_skulk_swift_rust_future_free_rust_buffer,
+            liftFunc: FfiConverterString.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
     /**
@@ -3645,13 +4003,20 @@ open func next()async throws  -> String?  {
     /**
      * Which round it is, from 0.
      */
-open func round() -> Int64  {
-    return try!  FfiConverterInt64.lift(try! rustCall() {
-        uniffiCallStatus in
-    uniffi_skulk_swift_fn_method_rawtoolsteps_round(
-            self.uniffiCloneHandle(),uniffiCallStatus
-    )
-})
+open func round()async throws  -> Int64  {
+    return
+        try  await uniffiRustCallAsync(
+            rustFutureFunc: {
+                uniffi_skulk_swift_fn_method_rawtoolsteps_round(
+                        self.uniffiCloneHandle()
+                )
+            },
+            pollFunc: ffi_skulk_swift_rust_future_poll_i64,
+            completeFunc: ffi_skulk_swift_rust_future_complete_i64,
+            freeFunc: ffi_skulk_swift_rust_future_free_i64,
+            liftFunc: FfiConverterInt64.lift,
+            errorHandler: FfiConverterTypeRawError_lift
+        )
 }
     
 
@@ -3738,6 +4103,11 @@ public protocol RawVindexProtocol: AnyObject, Sendable {
      * What was read when it was opened, as JSON.
      */
     func facts() throws  -> String
+    
+    /**
+     * Where it is.
+     */
+    func path() throws  -> String
     
     /**
      * What does not change of the folder's tokenizer, as JSON.
@@ -3892,6 +4262,18 @@ open func facts()throws  -> String  {
     return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
         uniffiCallStatus in
     uniffi_skulk_swift_fn_method_rawvindex_facts(
+            self.uniffiCloneHandle(),uniffiCallStatus
+    )
+})
+}
+    
+    /**
+     * Where it is.
+     */
+open func path()throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_method_rawvindex_path(
             self.uniffiCloneHandle(),uniffiCallStatus
     )
 })
@@ -4472,6 +4854,14 @@ public indirect enum RawJson: Equatable, Hashable {
          */value: Int64
     )
     /**
+     * A larger one.
+     */
+    case unsigned(
+        /**
+         * Which.
+         */value: UInt64
+    )
+    /**
      * Another number.
      */
     case number(
@@ -4535,16 +4925,19 @@ public struct FfiConverterTypeRawJson: FfiConverterRustBuffer {
         case 3: return .int(value: try FfiConverterInt64.read(from: &buf)
         )
         
-        case 4: return .number(value: try FfiConverterDouble.read(from: &buf)
+        case 4: return .unsigned(value: try FfiConverterUInt64.read(from: &buf)
         )
         
-        case 5: return .text(value: try FfiConverterString.read(from: &buf)
+        case 5: return .number(value: try FfiConverterDouble.read(from: &buf)
         )
         
-        case 6: return .list(values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
+        case 6: return .text(value: try FfiConverterString.read(from: &buf)
         )
         
-        case 7: return .object(names: try FfiConverterSequenceString.read(from: &buf), values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
+        case 7: return .list(values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
+        )
+        
+        case 8: return .object(names: try FfiConverterSequenceString.read(from: &buf), values: try FfiConverterSequenceTypeRawJson.read(from: &buf)
         )
         
         default: throw UniffiInternalError.unexpectedEnumCase
@@ -4569,23 +4962,28 @@ public struct FfiConverterTypeRawJson: FfiConverterRustBuffer {
             FfiConverterInt64.write(value, into: &buf)
             
         
-        case let .number(value):
+        case let .unsigned(value):
             writeInt(&buf, Int32(4))
+            FfiConverterUInt64.write(value, into: &buf)
+            
+        
+        case let .number(value):
+            writeInt(&buf, Int32(5))
             FfiConverterDouble.write(value, into: &buf)
             
         
         case let .text(value):
-            writeInt(&buf, Int32(5))
+            writeInt(&buf, Int32(6))
             FfiConverterString.write(value, into: &buf)
             
         
         case let .list(values):
-            writeInt(&buf, Int32(6))
+            writeInt(&buf, Int32(7))
             FfiConverterSequenceTypeRawJson.write(values, into: &buf)
             
         
         case let .object(names,values):
-            writeInt(&buf, Int32(7))
+            writeInt(&buf, Int32(8))
             FfiConverterSequenceString.write(names, into: &buf)
             FfiConverterSequenceTypeRawJson.write(values, into: &buf)
             
@@ -5097,6 +5495,17 @@ public func rawCall(name: String, given: String)throws  -> String  {
 })
 }
 /**
+ * What the start of a GGUF file says that a card needs, as JSON.
+ */
+public func rawGgufFacts(start: Data)throws  -> String  {
+    return try  FfiConverterString.lift(try rustCallWithError(FfiConverterTypeRawError_lift) {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_func_raw_gguf_facts(
+        FfiConverterData.lower(start),uniffiCallStatus
+    )
+})
+}
+/**
  * The same on a thread of its own.
  */
 public func rawStart(name: String, given: String, cancel: RawCancel, progress: RawProgress?)async throws  -> String  {
@@ -5112,6 +5521,16 @@ public func rawStart(name: String, given: String, cancel: RawCancel, progress: R
             liftFunc: FfiConverterString.lift,
             errorHandler: FfiConverterTypeRawError_lift
         )
+}
+/**
+ * The library's version.
+ */
+public func rawVersion() -> String  {
+    return try!  FfiConverterString.lift(try! rustCall() {
+        uniffiCallStatus in
+    uniffi_skulk_swift_fn_func_raw_version(uniffiCallStatus
+    )
+})
 }
 /**
  * What a text says in JSON.
@@ -5177,7 +5596,13 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_func_raw_call() != 17080) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_func_raw_gguf_facts() != 29907) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_func_raw_start() != 38950) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_func_raw_version() != 55123) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_func_raw_json() != 54289) {
@@ -5198,16 +5623,16 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawchatstream_cancel() != 20091) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawchatstream_close() != 53292) {
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_close() != 10482) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawchatstream_message() != 6018) {
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_message() != 51607) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawchatstream_next() != 5169) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawchatstream_prompt() != 24632) {
+    if (uniffi_skulk_swift_checksum_method_rawchatstream_prompt() != 39548) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawembeddingmodel_close() != 37130) {
@@ -5243,13 +5668,13 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawgeneration_output() != 31244) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawgeneration_prompt_ids() != 38037) {
+    if (uniffi_skulk_swift_checksum_method_rawgeneration_prompt_ids() != 36311) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_chat() != 10429) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawmodel_chat_with_tools() != 47231) {
+    if (uniffi_skulk_swift_checksum_method_rawmodel_chat_with_tools() != 6809) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_close() != 123) {
@@ -5273,7 +5698,7 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawmodel_ffn_memory() != 18233) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawmodel_generate() != 44310) {
+    if (uniffi_skulk_swift_checksum_method_rawmodel_generate() != 11905) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_generate_batch() != 21207) {
@@ -5291,7 +5716,7 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawmodel_render_chat() != 63626) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawmodel_replan() != 14360) {
+    if (uniffi_skulk_swift_checksum_method_rawmodel_replan() != 11810) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawmodel_restore() != 33729) {
@@ -5312,7 +5737,7 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawplacement_check_on() != 44965) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawplacement_equals() != 48988) {
+    if (uniffi_skulk_swift_checksum_method_rawplacement_equals() != 21088) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawplacement_facts() != 20065) {
@@ -5360,7 +5785,7 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawserver_stop() != 50931) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawserver_wait() != 48074) {
+    if (uniffi_skulk_swift_checksum_method_rawserver_wait() != 17304) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_chat() != 63779) {
@@ -5372,10 +5797,10 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawsession_fork() != 26141) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawsession_generate() != 52366) {
+    if (uniffi_skulk_swift_checksum_method_rawsession_generate() != 11705) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawsession_recover() != 26363) {
+    if (uniffi_skulk_swift_checksum_method_rawsession_recover() != 8022) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawsession_recover_in() != 27402) {
@@ -5390,28 +5815,25 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawsession_tokens() != 30783) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawsession_truncate() != 35069) {
+    if (uniffi_skulk_swift_checksum_method_rawsession_truncate() != 52753) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_cancel() != 46546) {
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_close() != 20134) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_close() != 38266) {
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_finish() != 55106) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_finish() != 58223) {
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_give() != 64339) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_give() != 27185) {
-        return InitializationResult.apiChecksumMismatch
-    }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_messages() != 13815) {
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_messages() != 15888) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawtoolsteps_next() != 46713) {
         return InitializationResult.apiChecksumMismatch
     }
-    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_round() != 7512) {
+    if (uniffi_skulk_swift_checksum_method_rawtoolsteps_round() != 39156) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawvindex_ask() != 7542) {
@@ -5432,7 +5854,13 @@ private let initializationResult: InitializationResult = {
     if (uniffi_skulk_swift_checksum_method_rawvindex_facts() != 1284) {
         return InitializationResult.apiChecksumMismatch
     }
+    if (uniffi_skulk_swift_checksum_method_rawvindex_path() != 47490) {
+        return InitializationResult.apiChecksumMismatch
+    }
     if (uniffi_skulk_swift_checksum_method_rawvindex_tokenizer() != 55638) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawcall_call() != 24893) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawcancel_cancel() != 29780) {
@@ -5442,6 +5870,9 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawcancel_is_cancelled() != 19396) {
+        return InitializationResult.apiChecksumMismatch
+    }
+    if (uniffi_skulk_swift_checksum_method_rawcancel_on_cancel() != 29808) {
         return InitializationResult.apiChecksumMismatch
     }
     if (uniffi_skulk_swift_checksum_method_rawprogress_step() != 52147) {
@@ -5475,6 +5906,7 @@ private let initializationResult: InitializationResult = {
         return InitializationResult.apiChecksumMismatch
     }
 
+    uniffiCallbackInitRawCall()
     uniffiCallbackInitRawProgress()
     return InitializationResult.ok
 }()

@@ -243,11 +243,27 @@ typedef void (*UniffiForeignFutureCompleteVoid)(uint64_t, UniffiForeignFutureRes
     );
 
 #endif
+#ifndef UNIFFI_FFIDEF_CALLBACK_INTERFACE_RAW_CALL_METHOD0
+#define UNIFFI_FFIDEF_CALLBACK_INTERFACE_RAW_CALL_METHOD0
+typedef void (*UniffiCallbackInterfaceRawCallMethod0)(uint64_t, void* _Nonnull, 
+        RustCallStatus *_Nonnull uniffiCallStatus
+    );
+
+#endif
 #ifndef UNIFFI_FFIDEF_CALLBACK_INTERFACE_RAW_PROGRESS_METHOD0
 #define UNIFFI_FFIDEF_CALLBACK_INTERFACE_RAW_PROGRESS_METHOD0
 typedef void (*UniffiCallbackInterfaceRawProgressMethod0)(uint64_t, RustBuffer, void* _Nonnull, 
         RustCallStatus *_Nonnull uniffiCallStatus
     );
+
+#endif
+#ifndef UNIFFI_FFIDEF_V_TABLE_CALLBACK_INTERFACE_RAW_CALL
+#define UNIFFI_FFIDEF_V_TABLE_CALLBACK_INTERFACE_RAW_CALL
+typedef struct UniffiVTableCallbackInterfaceRawCall {
+    UniffiCallbackInterfaceFree _Nonnull uniffiFree;
+    UniffiCallbackInterfaceClone _Nonnull uniffiClone;
+    UniffiCallbackInterfaceRawCallMethod0 _Nonnull call;
+} UniffiVTableCallbackInterfaceRawCall;
 
 #endif
 #ifndef UNIFFI_FFIDEF_V_TABLE_CALLBACK_INTERFACE_RAW_PROGRESS
@@ -306,7 +322,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawchatstream_close(uint64_t ptr
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_MESSAGE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_MESSAGE
-RustBuffer uniffi_skulk_swift_fn_method_rawchatstream_message(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawchatstream_message(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_NEXT
@@ -316,7 +332,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawchatstream_next(uint64_t ptr
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_PROMPT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCHATSTREAM_PROMPT
-RustBuffer uniffi_skulk_swift_fn_method_rawchatstream_prompt(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawchatstream_prompt(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWEMBEDDINGMODEL
@@ -401,7 +417,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawgeneration_output(uint64_t ptr
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWGENERATION_PROMPT_IDS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWGENERATION_PROMPT_IDS
-RustBuffer uniffi_skulk_swift_fn_method_rawgeneration_prompt_ids(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawgeneration_prompt_ids(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWMODEL
@@ -426,7 +442,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawmodel_chat(uint64_t ptr, RustBuffer giv
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT_WITH_TOOLS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CHAT_WITH_TOOLS
-uint64_t uniffi_skulk_swift_fn_method_rawmodel_chat_with_tools(uint64_t ptr, RustBuffer given, RustBuffer cancel, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_chat_with_tools(uint64_t ptr, RustBuffer given, uint64_t cancel, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_CLOSE
@@ -496,7 +512,7 @@ RustBuffer uniffi_skulk_swift_fn_method_rawmodel_render_chat(uint64_t ptr, RustB
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_REPLAN
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_REPLAN
-uint64_t uniffi_skulk_swift_fn_method_rawmodel_replan(uint64_t ptr, uint64_t placement
+uint64_t uniffi_skulk_swift_fn_method_rawmodel_replan(uint64_t ptr, uint64_t placement, uint64_t cancel
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWMODEL_RESTORE
@@ -661,7 +677,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawserver_stop(uint64_t ptr, double second
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_WAIT
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSERVER_WAIT
-uint64_t uniffi_skulk_swift_fn_method_rawserver_wait(uint64_t ptr
+uint64_t uniffi_skulk_swift_fn_method_rawserver_wait(uint64_t ptr, uint64_t cancel
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWSESSION
@@ -696,7 +712,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawsession_generate(uint64_t ptr, RustBuff
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER
-uint64_t uniffi_skulk_swift_fn_method_rawsession_recover(uint64_t ptr, uint64_t placement
+uint64_t uniffi_skulk_swift_fn_method_rawsession_recover(uint64_t ptr, uint64_t placement, uint64_t cancel
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_RECOVER_IN
@@ -721,7 +737,7 @@ RustBuffer uniffi_skulk_swift_fn_method_rawsession_tokens(uint64_t ptr, RustCall
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_TRUNCATE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWSESSION_TRUNCATE
-void uniffi_skulk_swift_fn_method_rawsession_truncate(uint64_t ptr, int64_t len, RustCallStatus *_Nonnull out_status
+void uniffi_skulk_swift_fn_method_rawsession_truncate(uint64_t ptr, int64_t count, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWTOOLSTEPS
@@ -734,11 +750,6 @@ uint64_t uniffi_skulk_swift_fn_clone_rawtoolsteps(uint64_t handle, RustCallStatu
 void uniffi_skulk_swift_fn_free_rawtoolsteps(uint64_t handle, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CANCEL
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CANCEL
-void uniffi_skulk_swift_fn_method_rawtoolsteps_cancel(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_CLOSE
 uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_close(uint64_t ptr
@@ -746,17 +757,17 @@ uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_close(uint64_t ptr
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_FINISH
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_FINISH
-RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_finish(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_finish(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_GIVE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_GIVE
-RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_give(uint64_t ptr, RustBuffer id, RustBuffer text, int8_t failed, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_give(uint64_t ptr, RustBuffer id, RustBuffer text, int8_t failed
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_MESSAGES
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_MESSAGES
-RustBuffer uniffi_skulk_swift_fn_method_rawtoolsteps_messages(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_messages(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_NEXT
@@ -766,7 +777,7 @@ uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_next(uint64_t ptr
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_ROUND
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWTOOLSTEPS_ROUND
-int64_t uniffi_skulk_swift_fn_method_rawtoolsteps_round(uint64_t ptr, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_skulk_swift_fn_method_rawtoolsteps_round(uint64_t ptr
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWVINDEX
@@ -814,9 +825,34 @@ RustBuffer uniffi_skulk_swift_fn_method_rawvindex_encode_text(uint64_t ptr, Rust
 RustBuffer uniffi_skulk_swift_fn_method_rawvindex_facts(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_PATH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_PATH
+RustBuffer uniffi_skulk_swift_fn_method_rawvindex_path(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWVINDEX_TOKENIZER
 RustBuffer uniffi_skulk_swift_fn_method_rawvindex_tokenizer(uint64_t ptr, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCALL
+uint64_t uniffi_skulk_swift_fn_clone_rawcall(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWCALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWCALL
+void uniffi_skulk_swift_fn_free_rawcall(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_INIT_CALLBACK_VTABLE_RAWCALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_INIT_CALLBACK_VTABLE_RAWCALL
+void uniffi_skulk_swift_fn_init_callback_vtable_rawcall(const UniffiVTableCallbackInterfaceRawCall* _Nonnull vtable
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCALL_CALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCALL_CALL
+void uniffi_skulk_swift_fn_method_rawcall_call(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWCANCEL
@@ -850,6 +886,21 @@ uint64_t uniffi_skulk_swift_fn_method_rawcancel_child(uint64_t ptr, RustCallStat
 int8_t uniffi_skulk_swift_fn_method_rawcancel_is_cancelled(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCANCEL_ON_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_METHOD_RAWCANCEL_ON_CANCEL
+uint64_t uniffi_skulk_swift_fn_method_rawcancel_on_cancel(uint64_t ptr, uint64_t call, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWONCANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWONCANCEL
+uint64_t uniffi_skulk_swift_fn_clone_rawoncancel(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWONCANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FREE_RAWONCANCEL
+void uniffi_skulk_swift_fn_free_rawoncancel(uint64_t handle, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWPROGRESS
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_CLONE_RAWPROGRESS
 uint64_t uniffi_skulk_swift_fn_clone_rawprogress(uint64_t handle, RustCallStatus *_Nonnull out_status
@@ -875,9 +926,20 @@ void uniffi_skulk_swift_fn_method_rawprogress_step(uint64_t ptr, RustBuffer step
 RustBuffer uniffi_skulk_swift_fn_func_raw_call(RustBuffer name, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FACTS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_GGUF_FACTS
+RustBuffer uniffi_skulk_swift_fn_func_raw_gguf_facts(RustBuffer start, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_START
 uint64_t uniffi_skulk_swift_fn_func_raw_start(RustBuffer name, RustBuffer given, uint64_t cancel, RustBuffer progress
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_VERSION
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_VERSION
+RustBuffer uniffi_skulk_swift_fn_func_raw_version(RustCallStatus *_Nonnull out_status
+    
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_FN_FUNC_RAW_JSON
@@ -1161,9 +1223,21 @@ uint16_t uniffi_skulk_swift_checksum_func_raw_call(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FACTS
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_GGUF_FACTS
+uint16_t uniffi_skulk_swift_checksum_func_raw_gguf_facts(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_START
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_START
 uint16_t uniffi_skulk_swift_checksum_func_raw_start(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_VERSION
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_FUNC_RAW_VERSION
+uint16_t uniffi_skulk_swift_checksum_func_raw_version(void
     
 );
 #endif
@@ -1593,12 +1667,6 @@ uint16_t uniffi_skulk_swift_checksum_method_rawsession_truncate(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CANCEL
-#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CANCEL
-uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_cancel(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CLOSE
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWTOOLSTEPS_CLOSE
 uint16_t uniffi_skulk_swift_checksum_method_rawtoolsteps_close(void
@@ -1671,9 +1739,21 @@ uint16_t uniffi_skulk_swift_checksum_method_rawvindex_facts(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_PATH
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_PATH
+uint16_t uniffi_skulk_swift_checksum_method_rawvindex_path(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWVINDEX_TOKENIZER
 uint16_t uniffi_skulk_swift_checksum_method_rawvindex_tokenizer(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCALL_CALL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCALL_CALL
+uint16_t uniffi_skulk_swift_checksum_method_rawcall_call(void
     
 );
 #endif
@@ -1692,6 +1772,12 @@ uint16_t uniffi_skulk_swift_checksum_method_rawcancel_child(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCANCEL_IS_CANCELLED
 #define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCANCEL_IS_CANCELLED
 uint16_t uniffi_skulk_swift_checksum_method_rawcancel_is_cancelled(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCANCEL_ON_CANCEL
+#define UNIFFI_FFIDEF_UNIFFI_SKULK_SWIFT_CHECKSUM_METHOD_RAWCANCEL_ON_CANCEL
+uint16_t uniffi_skulk_swift_checksum_method_rawcancel_on_cancel(void
     
 );
 #endif

@@ -90,6 +90,56 @@ import Testing
         try session.truncate(to: 1)
     }
 
+    @Test func whatHasANameGoesOnBehindALoop() async throws {
+        let session = try await stories().session()
+        let generation = session.generate(prompt, options: .init(maxTokens: 400))
+        for try await _ in generation { break }
+        _ = try await failure(.sessionBusy) { _ = try session.tokens }
+        for try await event in generation {
+            #expect(event.token != nil)
+            break
+        }
+        try await generation.close()
+        #expect(try !session.tokens.isEmpty)
+    }
+
+    @Test func whatHasNotBegunEnds() async throws {
+        let session = try await stories().session()
+        let much = String(repeating: prompt, count: 1000)
+        for _ in 0..<10 {
+            let cancelled = session.generate(prompt, options: .init(ignoreEos: true))
+            cancelled.cancel()
+            _ = try await failure(.cancelled) { _ = try await cancelled.text() }
+            let closed = session.generate(prompt, options: .init(ignoreEos: true))
+            try await closed.close()
+            _ = session.generate(much)
+            #expect(try session.tokens.count < 100)
+        }
+    }
+
+    @Test func aCancelledTaskDoesNotBeginWhatNothingEnds() async throws {
+        let (model, session) = (try await stories(), try await stories().session())
+        let one = try Placement.byCounts([("cpu", 5)])
+        let works: [@Sendable () async throws -> Void] = [
+            { _ = try await model.replan(one) }, { _ = try await session.recover(one) },
+            { _ = try await session.recoverIn(model) }, { try await session.save(to: "/no/such/folder/s") },
+            { _ = try await model.restore(from: "no/such") }, { _ = try await EmbeddingModel.load("no/such") },
+            { _ = try await plan(checkpoint: storiesPath) }, { _ = try await devices() },
+            { _ = try await price(checkpoint: storiesPath, one) }, { _ = try await Node.measureDisk(storiesPath) },
+        ]
+        for work in works {
+            let task = Task {
+                withUnsafeCurrentTask { $0?.cancel() }
+                try await work()
+            }
+            _ = try await failure(.cancelled) { try await task.value }
+        }
+        let token = CancelToken()
+        token.cancel()
+        _ = try await failure(.cancelled) { _ = try await model.replan(one, cancel: token) }
+        _ = try await failure(.cancelled) { _ = try await session.recover(one, cancel: token) }
+    }
+
     @Test func loadingEndsWithItsTaskAndToken() async throws {
         let llama = fixtures.appending(path: "llama")
         let token = CancelToken()

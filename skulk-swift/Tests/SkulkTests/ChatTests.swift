@@ -13,7 +13,7 @@ private let template = """
     {%- endfor %}{% if add_generation_prompt %}<|im_start|>assistant
     {%- if enable_thinking is defined and not enable_thinking %}<think>off</think>{% endif %}{% endif %}{{ mood }}
     """
-private let arguments: JSONValue = ["city": "Oslo", "days": 2]
+private let arguments: JSONValue = ["city": "Oslo", "days": 2, "id": .unsigned(.max)]
 // A token that nothing else has: the model says it where a bias lets nothing else be said, and the stop string ends it.
 private let token = 2047
 private let call: JSONValue = ["name": "weather", "arguments": arguments]
@@ -78,18 +78,42 @@ private func model() async throws -> Model { try await loaded.value }
         #expect(try JSONValue(json: written) == arguments)
         #expect(calls == [ChatCall(id: started?.id ?? "", name: "weather", arguments: arguments)])
         #expect(finish?.reason == .toolCalls && finish?.usage.completionTokens == 1)
-        let promptTokens = try stream.prompt.tokens.count
+        let promptTokens = try await stream.prompt.tokens.count
         #expect(finish?.usage.promptTokens == promptTokens)
         let answer = try await stream.answer()
         #expect(answer.finish == finish && answer.calls == calls && answer.malformed.isEmpty)
         #expect((answer.text, answer.reasoning, "\(answer)") == ("I look..", "Hm.", "I look.."))
-        let message = try stream.message
+        #expect(try await stream.text() == answer.text)
+        let message = try await stream.message
         #expect(answer.message == message)
         #expect(answer.message.role == "assistant" && answer.message.content == "I look..")
         #expect(answer.message.json["reasoning_content"] == "Hm.")
         let made = try #require(answer.message.json["tool_calls"]?.array?.first)
         #expect(made["id"]?.string == started?.id && made["function"]?["name"] == "weather")
         #expect(try JSONValue(json: made["function"]?["arguments"]?.string ?? "") == arguments)
+    }
+
+    @Test func aTextIsAConversation() async throws {
+        let (model, options) = (try await model(), ChatOptions(maxTokens: 5))
+        let expected = try await model.chat([.user("Hello")], options: options).text()
+        #expect(try await model.chat("Hello", options: options).text() == expected)
+        #expect(try await model.session().chat("Hello", options: options).text() == expected)
+        #expect(try model.renderChat("Hello") == model.renderChat([.user("Hello")]))
+        #expect(try await model.chatWithTools("Hello", tools: [], options: options).run().last?.content == expected)
+    }
+
+    @Test func answeringReturnsAtOnce() async throws {
+        let session = try await model().session()
+        let (clock, much) = (ContinuousClock(), String(repeating: "word ", count: 100_000))
+        let start = clock.now
+        let stream = session.chat(much)
+        let returned = start.duration(to: clock.now)
+        _ = try await failure(.sessionBusy) { _ = try await session.chat("Hello").answer() }
+        _ = try await failure(.contextOverflow) { _ = try await stream.answer() }
+        #expect(returned * 2 < start.duration(to: clock.now))
+        let other = session.chat("Hello", options: .init(ignoreEos: true))
+        other.cancel()
+        #expect(try await other.answer().finish.reason == .cancelled)
     }
 
     @Test func theConversationGoesOnWithTheAnswer() async throws {
@@ -192,8 +216,9 @@ private func model() async throws -> Model { try await loaded.value }
         }
         #expect(results.map(\.content) == Array(repeating: #"{"days":2,"city":"Oslo"}"#, count: 2) && finishes == 3)
         #expect(results.allSatisfy { !$0.failed })
-        #expect(try chat.finish?.reason == .toolCalls && chat.round == 2)
-        let messages = try chat.messages
+        let (finish, round) = (try await chat.finish, try await chat.round)
+        #expect(finish?.reason == .toolCalls && round == 2)
+        let messages = try await chat.messages
         #expect(messages.map(\.role) == ["user", "assistant", "tool", "assistant", "tool", "assistant"])
         #expect(messages[2].json["tool_call_id"]?.string == results[0].id)
         let told = ChatTool(name: "weather", description: "", parameters: ["type": "object"]) { (_: JSONValue) in "Rain." }
@@ -226,6 +251,76 @@ private func model() async throws -> Model { try await loaded.value }
         _ = try await failure(.invalidArgument) { _ = try await none.run() }
     }
 
+    @Test func functionsTakeAndGiveWhatTheyLike() async throws {
+        struct Given: Encodable, Sendable {
+            let url = URL(string: "https://example.com/a")
+            let day = Date(timeIntervalSince1970: 0)
+            let big: UInt64
+        }
+        struct Numbered: Decodable, Sendable { let id: UInt64 }
+        func told(_ call: ChatTool) async throws -> String? {
+            let rounds = ToolOptions(maxRounds: 2)
+            let chat = try await model().chatWithTools("Rain?", tools: [call], options: says, rounds: rounds)
+            let messages = try await chat.run()
+            return messages[2].content
+        }
+        #expect(
+            try await told(ChatTool(weather) { (asked: Numbered) in Given(big: asked.id) })
+                == #"{"big":18446744073709551615,"day":"1970-01-01T00:00:00Z","url":"https://example.com/a"}"#)
+        #expect(try await told(ChatTool(weather) { (asked: JSONValue) in asked }) == arguments.json())
+        #expect(try await told(ChatTool(weather) { (_: Numbered) in }) == "null")
+        #expect(try await told(ChatTool(name: "weather", description: "") { "Rain." }) == "Rain.")
+        #expect(try await told(ChatTool(name: "weather", description: "") { try await Task.sleep(for: .zero) }) == "null")
+    }
+
+    @Test func aFunctionEndsWithTheConversation() async throws {
+        let ends: [@Sendable (ToolChat, CancelToken) async throws -> Void] = [
+            { chat, _ in chat.cancel() }, { _, token in token.cancel() }, { chat, _ in try await chat.close() },
+        ]
+        for (i, end) in ends.enumerated() {
+            let (started, cancelled) = (Seen(), Seen())
+            let heeds = ChatTool(weather) { (_: JSONValue) in
+                started.add([])
+                do { try await Task.sleep(for: .seconds(600)) } catch { cancelled.add([]) }
+            }
+            // One that does not heed it is not waited for.
+            let goesOn = ChatTool(weather) { (_: JSONValue) in
+                started.add([])
+                await Task.detached { try? await Task.sleep(for: .seconds(600)) }.value
+            }
+            for tool in [heeds, goesOn] {
+                let token = CancelToken()
+                let chat = try await model().chatWithTools("Rain?", tools: [tool], options: says, cancel: token)
+                let (before, reading) = (started.all.count, Task { try await chat.run() })
+                // Another reader waits for its turn.
+                let other = Task { for try await _ in chat {} }
+                while started.all.count == before { try await Task.sleep(for: .milliseconds(1)) }
+                try await end(chat, token)
+                _ = try await reading.value
+                try await other.value
+                let told = try await chat.messages.first { $0.role == "tool" }?.content
+                #expect(told == (i == 2 ? nil : "error: the work was cancelled"))
+            }
+            while cancelled.all.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+        }
+    }
+
+    @Test func whoWaitsForATurnEndsWithItsTask() async throws {
+        let started = Seen()
+        let waits = ChatTool(weather) { (_: JSONValue) in
+            started.add([])
+            try await Task.sleep(for: .seconds(600))
+        }
+        let chat = try await model().chatWithTools("Rain?", tools: [waits], options: says)
+        let reading = Task { try await chat.run() }
+        while started.all.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+        let other = Task { for try await _ in chat {} }
+        other.cancel()
+        try await other.value
+        _ = try await reading.value
+        #expect(try await chat.finish?.reason == .cancelled)
+    }
+
     @Test func aCancelledTaskEndsTheRounds() async throws {
         let waits = ChatTool(weather) { (_: Asked) in
             try await Task.sleep(for: .seconds(600))
@@ -233,10 +328,10 @@ private func model() async throws -> Model { try await loaded.value }
         }
         let chat = try await model().chatWithTools([.user("Rain?")], tools: [waits], options: says)
         let task = Task { try await chat.run() }
-        while try chat.finish == nil { try await Task.sleep(for: .milliseconds(1)) }
+        while try await chat.finish == nil { try await Task.sleep(for: .milliseconds(1)) }
         task.cancel()
         _ = try await task.value
-        #expect(try chat.finish?.reason == .cancelled)
+        #expect(try await chat.finish?.reason == .cancelled)
         let left = try await model().chatWithTools(
             [.user("Hello")], tools: [waits], options: .init(ignoreEos: true))
         for try await _ in left { break }
@@ -252,6 +347,13 @@ private func model() async throws -> Model { try await loaded.value }
         let decoded = try JSONDecoder().decode(JSONValue.self, from: JSONEncoder().encode(value))
         #expect(decoded == ["a": [:], "b": [1, -2.5, true, .null, "a\"\\\u{1}é"]])
         #expect(throws: SkulkError.self) { try JSONValue(json: "{") }
+        let numbers = "[9223372036854775807,9223372036854775808,18446744073709551615,-9223372036854775808]"
+        let whole: JSONValue = [.int(.max), .unsigned(1 << 63), .unsigned(.max), .int(.min)]
+        #expect(try JSONValue(json: numbers) == whole)
+        #expect(try whole.json() == numbers)
+        #expect(try JSONDecoder().decode(JSONValue.self, from: Data(numbers.utf8)) == whole)
+        #expect(try JSONEncoder().encode(whole) == Data(numbers.utf8))
+        #expect(try JSONValue.unsigned(.max).decoded(as: UInt64.self) == .max)
         #expect(throws: SkulkError.self) { try JSONValue(json: String(repeating: "[", count: 100_000)) }
         #expect(throws: SkulkError.self) { try JSONValue.number(.infinity).json() }
     }

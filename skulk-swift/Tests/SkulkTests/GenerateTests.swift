@@ -130,7 +130,7 @@ import Testing
         let model = try await stories()
         let whole = try await model.generate(prompt, options: .init(maxTokens: 12)).text()
         let generation = model.generate(prompt, options: .init(maxTokens: 12))
-        #expect(try generation.promptIds == model.tokenizer.encode(prompt))
+        #expect(try await generation.promptIds == model.tokenizer.encode(prompt))
         var events = generation.makeAsyncIterator()
         let first = try #require(try await events.next())
         #expect(try await first.text + generation.text() == whole)
@@ -139,6 +139,33 @@ import Testing
         for try await event in generation { Issue.record("\(event)") }
         let error = try await failure(.invalidArgument) { _ = try await generation.text() }
         #expect(error.message.contains("at its end"))
+    }
+
+    @Test func generatingReturnsAtOnceAndTheSessionIsBusy() async throws {
+        let session = try await stories().session()
+        let (clock, much) = (ContinuousClock(), String(repeating: "Once upon a time there was a dog. ", count: 10_000))
+        let start = clock.now
+        let generation = session.generate(much)
+        let returned = start.duration(to: clock.now)
+        _ = try await failure(.sessionBusy) { _ = try session.tokens }
+        _ = try await failure(.sessionBusy) { _ = try await session.generate(prompt).text() }
+        _ = try await failure(.contextOverflow) { _ = try await generation.text() }
+        #expect(returned * 2 < start.duration(to: clock.now))
+        // What cannot begin is no longer in the way, and says so again.
+        #expect(try session.tokens.isEmpty)
+        _ = try await failure(.contextOverflow) { _ = try await generation.promptIds }
+        #expect(try await !session.generate(prompt, options: .init(maxTokens: 2)).text().isEmpty)
+    }
+
+    @Test func onlySessionsAppend() async throws {
+        let model = try await stories()
+        let append = GenerateOptions(maxTokens: 4, append: true)
+        let calls: [() async throws -> Void] = [
+            { _ = try await model.generate(prompt, options: append).text() },
+            { _ = try await model.tuneSpeculation([prompt], options: append) },
+            { _ = try await model.generateBatch([prompt], options: append)[0].get() },
+        ]
+        for call in calls { #expect(try await failure(.invalidArgument, call).context["field"] == "append") }
     }
 
     @Test(arguments: [LoadOptions(stages: 5, threads: 1), .init(threads: 2), .init(threads: 1, prefillChunk: 3)])

@@ -9,7 +9,7 @@ import Testing
         let rules = PlacementOptions(
             engine: "cpu", layers: ["0..3=cpu"], experts: ["0..1=cpu@shed"], overrideTensors: [#"layers\.[34]\.mlp\.=CPU"#])
         let placement = try Placement.build(checkpoint: storiesPath, options: rules)
-        #expect(try placement.stages.count == 2 && placement.experts.first?.node == "shed")
+        #expect(placement.stages.count == 2 && placement.experts.first?.node == "shed")
         let inventory = try Inventory.fromCheckpoint(storiesPath)
         #expect(try Placement.build(inventory, options: PlacementOptions(engine: "cpu")).nLayers == 5)
         _ = try await failure(.placementInvalid) {
@@ -118,7 +118,8 @@ import Testing
         #expect(try PlanReport.fromJson(report.toJson()) == report && "\(report)".hasPrefix("Placed"))
         #expect(report.toMarkdown().contains("|") && report.toHtml().contains("<") && report.toSvg().hasPrefix("<svg"))
         let again = try Placement.fromJson(placement.toJson())
-        #expect(again.stages == placement.stages && again.instanceId == placement.instanceId)
+        #expect(again == placement && again.stages == placement.stages && again.report == nil)
+        #expect(try placement != Placement.byCounts([("cpu", 5)]))
         try placement.check(#require(placement.card))
         let model = try await Model.load(storiesPath, options: .init(threads: 1), placement: placement)
         #expect(model.context == 128)
@@ -240,7 +241,7 @@ import Testing
         #expect(try Cluster.fromJson(mesh.toJson()) == mesh)
         let linked = Cluster(
             nodes: mesh.nodes,
-            links: [Link(source: "a", sink: "b", kind: .rdma(Rdma(sourceIface: "x", sinkIface: "y")))])
+            links: [NodeLink(source: "a", sink: "b", kind: .rdma(Rdma(sourceIface: "x", sinkIface: "y")))])
         #expect(try Cluster.fromJson(linked.toJson()) == linked)
         let gpu = Accelerator(
             vendor: .amd, name: "x", bytesPerSecond: 5e11, operationsPerSecond: 1e13, layerSeconds: 2e-5,
@@ -251,14 +252,17 @@ import Testing
         #expect(again.nodes[0].accelerators[0].roundTripSeconds == 3e-5)
         let card = try ModelCard.fromCheckpoint(storiesPath)
         let wrong = [
-            "layer_seconds": Node(id: "a", layerSeconds: -1),
-            "round_trip_seconds": Node(id: "a", accelerators: [Accelerator(roundTripSeconds: 1e9)]),
+            "layerSeconds": Node(id: "a", layerSeconds: -1),
+            "roundTripSeconds": Node(id: "a", accelerators: [Accelerator(roundTripSeconds: 1e9)]),
         ]
         for (field, node) in wrong {
             let error = try await failure(.invalidArgument) { _ = try await plan(card, on: Cluster(nodes: [node])) }
             #expect(error.context["field"] == field)
         }
         _ = try await failure(.invalidArgument) { _ = try Cluster.fromJson("{}") }
+        // What is left out has its default, whoever reads it.
+        let brief = #"{"nodes":[{"id":"a"}]}"#
+        #expect(try JSONDecoder().decode(Cluster.self, from: Data(brief.utf8)) == Cluster.fromJson(brief))
         let odd = Cluster(nodes: [Node(id: "a"), Node(id: "b", bytesPerSecond: .nan)])
         let error = try await failure(.invalidArgument) { _ = try await plan(card, on: odd) }
         #expect(error.context["at"] == "nodes[1].bytesPerSecond")
@@ -279,7 +283,14 @@ import Testing
         let error = try await failure(.invalidArgument) {
             _ = try Inventory.ofExperts(nLayers: 2, attention: 10, nExperts: 8, nUsed: 9, expert: 5)
         }
-        #expect(error.context["field"] == "n_used")
+        #expect(error.context["field"] == "nUsed")
+    }
+
+    @Test func configurationsAreOneText() async throws {
+        for text in [#"{"model_type":"llama"},"extra":1"#, "", #"{"a":1}}"#] {
+            let error = try await failure(.invalidArgument) { _ = try Planning.configFacts(text, modelId: "acme/m") }
+            #expect(error.context["field"] == "json")
+        }
     }
 
     @Test func partsAreWeighed() async throws {

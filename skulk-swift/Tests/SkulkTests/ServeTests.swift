@@ -147,7 +147,7 @@ private func cutOff(
             ("listen", .init(listen: "ftp://here")), ("layers", .init(layers: 0..<9)), ("key", .init(key: "")),
             ("key", .init(listen: "http://0.0.0.0:0")), ("identity", .init(listen: "https://127.0.0.1:0")),
             ("identity", .init(listen: "https://127.0.0.1:0", identity: "none")),
-            ("clients", .init(clients: "none")), ("max_rows", .init(maxRows: 0)),
+            ("clients", .init(clients: "none")), ("maxRows", .init(maxRows: 0)),
         ]
         for (field, options) in wrong {
             let error = try await failure(.invalidArgument) { _ = try await serve(storiesPath, options: options) }
@@ -161,8 +161,8 @@ private func cutOff(
 
     @Test func optionsOfPeersThatCannotBeAreNamed() async throws {
         let wrong: [(String, LoadOptions)] = [
-            ("ffnAt", .init(ffnAt: ["here"])), ("peer_roots", .init(peerRoots: "none")),
-            ("peer_identity", .init(peerIdentity: "none")), ("peer_timeout", .init(peerTimeout: 0)),
+            ("ffnAt", .init(ffnAt: ["here"])), ("peerRoots", .init(peerRoots: "none")),
+            ("peerIdentity", .init(peerIdentity: "none")), ("peerTimeout", .init(peerTimeout: 0)),
         ]
         for (field, options) in wrong {
             let error = try await failure(.invalidArgument) { _ = try await Model.load(storiesPath, options: options) }
@@ -182,6 +182,31 @@ private func cutOff(
         try await server.stop()
         try await server.wait()
         #expect(server.metrics.contains("skulk_ffn"))
+    }
+
+    @Test func waitingEndsWithItsTask() async throws {
+        let server = try await serve(storiesPath, options: .init(threads: 1))
+        let waiting = Task { try await server.wait() }
+        for _ in 0..<3 {
+            let task = Task { try await server.wait() }
+            try await Task.sleep(for: .milliseconds(10))
+            task.cancel()
+            _ = try await failure(.cancelled) { try await task.value }
+        }
+        _ = try await load(storiesPath, server)
+        try await server.stop()
+        try await waiting.value
+        // Nor does a thread that waited keep one that nobody holds.
+        let address = try await {
+            let other = try await serve(storiesPath, options: .init(threads: 1))
+            let task = Task { try await other.wait() }
+            task.cancel()
+            _ = try await failure(.cancelled) { try await task.value }
+            return other.address
+        }()
+        _ = try await failure(.peerLost) {
+            _ = try await Model.load(storiesPath, options: .init(ffnAt: [address], peerTimeout: 2))
+        }
     }
 
     @Test func placementsHaveAddresses() async throws {

@@ -21,7 +21,7 @@ import Testing
         let first = try await session.generate(prompt, options: .init(maxTokens: 8, append: true)).output()
         let held = try session.tokens
         let generation = session.generate(" Then", options: .init(maxTokens: 4, append: true))
-        #expect(try generation.promptIds.prefix(held.count) == held[...])
+        #expect(try await generation.promptIds.prefix(held.count) == held[...])
         let second = try await generation.output()
         #expect(second.finish.usage.cachedTokens > first.finish.usage.promptTokens)
         let error = try await failure(.invalidArgument) {
@@ -37,9 +37,9 @@ import Testing
         try session.truncate(to: 5)
         #expect(try session.tokens == Array(model.tokenizer.encode(prompt).prefix(5)))
         #expect(try await session.generate(prompt, options: .init(maxTokens: 8)).output().ids == before.ids)
-        for count in [10_000, -1] {
+        for (count, field) in [(10_000, "len"), (-1, "count")] {
             let error = try await failure(.invalidArgument) { try session.truncate(to: count) }
-            #expect(error.context["field"] == "len" && error.message.contains("\(count)"))
+            #expect(error.context["field"] == field && error.message.contains("\(count)"))
         }
     }
 
@@ -82,7 +82,8 @@ import Testing
         let error = try await failure(.sessionInvalid) { _ = try await model.restore(from: file) }
         #expect(error.context["file"]?.hasSuffix("conversation.skulk") == true)
         restored.close()
-        _ = try await failure(.invalidArgument) { try await restored.save(to: file) }
+        let closed = try await failure(.invalidArgument) { try await restored.save(to: file) }
+        #expect(closed.message == "expected an open session, found a closed one")
     }
 
     @Test func manyPromptsShareTheSteps() async throws {
@@ -125,7 +126,7 @@ import Testing
         let error = try await failure(.outOfMemory) {
             for result in try await limited.generateBatch((0..<16).map { "\($0) \(prompt)" }) { _ = try result.get() }
         }
-        #expect(error.code == "memory.exhausted" && error.retry == .now && error.context["field"] == "kv_memory")
+        #expect(error.code == "memory.exhausted" && error.retry == .now && error.context["field"] == "kvMemory")
         limited.close()
         _ = try await failure(.invalidArgument) { _ = try limited.kvMemory }
     }

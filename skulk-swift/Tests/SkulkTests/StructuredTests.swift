@@ -65,11 +65,11 @@ private func check(_ text: String) throws {
     @Test(arguments: [
         (GenerateOptions(regex: "("), "regex"),
         (GenerateOptions(grammar: "start: nothing"), "grammar"),
-        (GenerateOptions(jsonSchema: ["type": "tree"]), "json_schema"),
-        (GenerateOptions(jsonSchema: ["maximum": .number(.infinity)]), "json"),
-        (GenerateOptions(responseFormat: ["type": "xml"]), "response_format.type"),
-        (GenerateOptions(regex: "a", grammar: "start: \"a\""), "response_format"),
-        (GenerateOptions(regex: "a", ignoreEos: true), "ignore_eos"),
+        (GenerateOptions(jsonSchema: ["type": "tree"]), "jsonSchema"),
+        (GenerateOptions(jsonSchema: ["maximum": .number(.infinity)]), "jsonSchema"),
+        (GenerateOptions(responseFormat: ["type": "xml"]), "responseFormat.type"),
+        (GenerateOptions(regex: "a", grammar: "start: \"a\""), "responseFormat"),
+        (GenerateOptions(regex: "a", ignoreEos: true), "ignoreEos"),
     ])
     func whatCannotBeIsRefused(options: GenerateOptions, field: String) async throws {
         let model = try await model()

@@ -108,7 +108,7 @@ private struct Problem {
         let model = try ModelCard.fromJson(given["card"].json)
         card = model
         // The reference takes no notice of a connection that it has already, and knows the nodes of all.
-        var links = [Link]()
+        var links = [NodeLink]()
         for connection in given["connections"].items.map(link) where !links.contains(connection) {
             links.append(connection)
         }
@@ -127,7 +127,7 @@ private struct Problem {
     }
 }
 
-private func link(_ connection: JSON) -> Link {
+private func link(_ connection: JSON) -> NodeLink {
     let kind: LinkKind
     if connection["type"].text == "socket" {
         // As in `/ip4/10.0.0.1/tcp/1234`.
@@ -136,7 +136,7 @@ private func link(_ connection: JSON) -> Link {
         kind = .rdma(
             Rdma(sourceIface: connection["sourceIface"].text!, sinkIface: connection["sinkIface"].text!))
     }
-    return Link(source: connection["source"].text!, sink: connection["sink"].text!, kind: kind)
+    return NodeLink(source: connection["source"].text!, sink: connection["sink"].text!, kind: kind)
 }
 
 private func node(_ name: String, _ given: JSON, _ model: String) -> Node {

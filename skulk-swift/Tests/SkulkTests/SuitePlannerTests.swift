@@ -113,7 +113,7 @@ private let sections: Set = [
 
     @Test(arguments: unit("topologyCycles")) func ringsAreAmongTheReferencesCycles(one: Case) throws {
         let links = one["edges"].items.map {
-            Link(source: $0[0].text!, sink: $0[1].text!, kind: .socket(Socket(address: "10.0.0.1")))
+            NodeLink(source: $0[0].text!, sink: $0[1].text!, kind: .socket(Socket(address: "10.0.0.1")))
         }
         let cluster = Cluster(nodes: one["nodes"].texts.map { Node(id: $0) }, links: links)
         #expect(try Planning.leaves(cluster) == one["leaves"].texts)

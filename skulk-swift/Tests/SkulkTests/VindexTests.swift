@@ -23,6 +23,11 @@ import Testing
             let info = try #require(reader.tensors.first { $0.name == name })
             let up = try await reader.array(name)
             #expect(try await reader.bytes(name).count == info.length)
+            #expect(reader.has(name) && !reader.has("none"))
+            #expect(try await reader.tensor(name) == info)
+            let index = try reader.index()
+            let sorted = try JSONSerialization.data(withJSONObject: object(index), options: [.sortedKeys, .withoutEscapingSlashes])
+            #expect(Data(index.utf8) == sorted)
             #expect(up.shape == info.shape && up.values.count == up.shape.reduce(1, *))
             let gates = try await reader.gates(0)
             #expect(gates.shape == [172, 64])
@@ -74,6 +79,9 @@ import Testing
             _ = try await failure(.invalidArgument) { _ = try await reader.gates(-1) }
             _ = try await failure(.invalidArgument) { _ = try await reader.embed([-1]) }
             _ = try await failure(.tensorMissing) { _ = try await reader.array("no.such.weight") }
+            _ = try await failure(.tensorMissing) { _ = try await reader.tensor("no.such.weight") }
+            let odd = try await failure(.invalidArgument) { _ = try await reader.nearest(to: [1, .nan]) }
+            #expect(odd.context == ["field": "query", "at": "[1]"])
             _ = try await failure(.invalidArgument) { _ = try await reader.walk("") }
             let negative = try await failure(.invalidArgument) {
                 _ = try await reader.walk("x", options: .init(top: -1))
@@ -91,6 +99,8 @@ import Testing
             let tokenizer = try reader.tokenizer
             reader.close()
             reader.close()
+            let closed = try await failure(.invalidArgument) { _ = try await reader.verify() }
+            #expect(closed.message == "expected an open vindex folder, found a closed one")
             _ = try await failure(.invalidArgument) { _ = try await reader.parts() }
             _ = try await failure(.invalidArgument) { _ = try tokenizer.encode("x") }
             _ = try await failure(.invalidArgument) { _ = try await reader.describe("x") }
