@@ -289,7 +289,11 @@ functions! { given, work:
     "hasGpuOffload" (tags: BTreeSet<String>) => write(&backend::has_gpu_offload(&tags));
     "isVpnAddress" (address: String) => write(&skulk::plan::is_vpn_address(&address));
     "scale" (bytes: u64, factor: f64) => write(&memory::scale(bytes, factor));
-    "divide" (bytes: u64, divisor: f64) => write(&memory::divide(bytes, divisor));
+    "divide" (bytes: u64, divisor: f64) => match divisor {
+        0.0 => Err(Error::new(ErrorKind::InvalidArgument, "expected a number other than 0, found 0")
+            .with("field", "divisor")),
+        divisor => write(&memory::divide(bytes, divisor)),
+    };
     "kvBytesPerToken" () => write(&memory::kv_bytes_per_token(&given.card()?));
     "kvBytes" (tokens: u64) => write(&memory::kv_bytes(&given.card()?, tokens));
     "shardFootprint" (fraction: f64, tokens: u64, strictness: String) => {

@@ -75,6 +75,7 @@ unit("memoryArithmetic", ({ bytes, times, product, quotient }) => {
   const sign = bytes < 0 ? -1 : 1;
   assert.equal(sign * planning.scale(Math.abs(bytes), times) + 0, product);
   assert.equal(sign * planning.divide(Math.abs(bytes), times) + 0, quotient);
+  assert.throws(() => planning.divide(1, 0), { kind: "InvalidArgument" });
 });
 
 unit("admitMaxTokens", ({ promptTokens, requested, limit, default: byDefault, maxTokens, error }) => {

@@ -198,6 +198,8 @@ def test_bytes_are_rounded(case: Case) -> None:
     sign, size = (-1 if case["bytes"] < 0 else 1), abs(case["bytes"])
     assert sign * planning.scale(size, case["times"]) == case["product"]
     assert sign * planning.divide(size, case["times"]) == case["quotient"]
+    with pytest.raises(skulk.InvalidArgumentError, match="divisor"):
+        planning.divide(size, 0)
 
 
 @unit("admitMaxTokens")

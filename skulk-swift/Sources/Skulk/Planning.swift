@@ -83,10 +83,7 @@ public enum Planning {
 
     /// `bytes` by `divisor`, a half rounded to the even neighbour.
     public static func divide(_ bytes: Int, by divisor: Double) throws -> Int {
-        guard divisor != 0 else {
-            throw SkulkError(refusing: "divisor", "expected a number other than 0, found 0", hint: nil)
-        }
-        return try call("divide", ["bytes": bytes, "divisor": divisor])
+        try call("divide", ["bytes": bytes, "divisor": divisor])
     }
 
     /// Bytes of keys and values of one token, all layers. 0: the card does not say how many heads there are.
