@@ -89,6 +89,115 @@ fn values_without_end_are_refused() {
     assert_eq!(refused(twice).kind(), ErrorKind::TemplateInvalid);
 }
 
+/// What makes long texts or many values out of few.
+#[test]
+fn what_is_made_is_paid_for_before_it_is() {
+    for source in [
+        "{{ '{:100000000000}'.format(1) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '{:.1000000000f}'.format(1.5) }}",
+        "{{ '{:>1000000000}'.format('a') }}",
+        "{{ ('{:60000}' * 1000000).format(1) }}",
+        "{% set x = 'a' * 16000000 %}{{ ('{0}' * 100000).format(x) }}",
+        "{% set x = 'a' * 16000000 %}{{ ('{0[0]}' * 100000).format([x]) }}",
+        "{% set x = 'a' * 16000000 %}{{ ('%(x)s' * 100000) | format(x=x) }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '%.1000000000f' | format(1) }}",
+        "{{ ''.join(['a' * 16000000] * 1000000) }}",
+        "{{ (['a' * 16000000] * 1000000) | join }}",
+        "{{ (['a' * 16000000] * 1000) | list | pprint }}",
+        "{{ (['a' * 1000000] * 2000) ~ 'x' }}",
+        "{{ ['a' * 1000000] * 2000 ~ 'x' }}",
+        "{% set x = ['a' * 60000000] %}{% set y = x + x + x + x + x + x + x + x %}{{ y ~ 'x' }}",
+        "{% set x = ['a' * 60000000] %}{{ (x + x + x + x) | upper }}",
+        "{{ ('a' * 16000000).split('a') }}",
+        "{{ ('a' * 16000000) | split('a') }}",
+        "{{ ('\\n' * 16000000).splitlines() }}",
+        "{{ ('\\n' * 16000000) | lines }}",
+        "{{ ('a' * 16000000) | batch(1) }}",
+        "{{ ('a' * 16000000) | slice(16000000) }}",
+        "{{ ('a' * 16000000) | list }}",
+        "{{ (['a' * 1000000] * 1000) | groupby('a') }}",
+        "{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}",
+        "{{ ['a'] | sort(attribute='a,' * 1000000) }}",
+        "{{ (['a'] * 100000) | map(attribute='a.' * 10000000) | list }}",
+        "{{ ('a' * 16000000).strip('b' * 16000000 ~ 'a') }}",
+        "{{ ('a' * 16000000) | trim('b' * 16000000 ~ 'a') }}",
+    ] {
+        let error = refused(source);
+        assert_eq!(error.kind(), ErrorKind::TemplateInvalid, "{source}");
+        let says = format!("{error} {:?}", error.context());
+        let bounds = ["computes without end", "the width is too large"];
+        assert!(bounds.iter().any(|bound| says.contains(bound)), "{source}: {says}");
+    }
+}
+
+/// What is long costs more to compare, to look up and to look at than what is short.
+#[test]
+fn what_is_long_is_not_compared_without_end() {
+    let texts = "{% set x = 'a' * 16000000 %}{% set y = 'a' * 16000000 %}{% set u = 'ü' * 8000000 %}{% set d = {x: 1} %}{% set l = [x] %}{% set m = [y] | list %}";
+    for what in [
+        "{% if x == y %}{% endif %}",
+        "{% if not x != y %}{% endif %}",
+        "{% if x < y %}{% endif %}",
+        "{% if 'b' ~ x in l or x in m %}{% endif %}",
+        "{% if x not in [y] %}{% endif %}",
+        "{% if l == m %}{% endif %}",
+        "{% if (x, y) == (y, x) %}{% endif %}",
+        "{% if x is eq y %}{% endif %}",
+        "{% if x is in m %}{% endif %}",
+        "{% if x is lower %}{% endif %}",
+        "{% if u[7999999] %}{% endif %}",
+        "{% if u[-1] %}{% endif %}",
+        "{% if u[7999998:7999999] %}{% endif %}",
+        "{% if d[x] %}{% endif %}",
+        "{% if d | attr(x) %}{% endif %}",
+        "{% if d.get(x) %}{% endif %}",
+        "{% set e = {x: 1} %}",
+        "{% if x.find('b') %}{% endif %}",
+        "{% if x.isalpha() %}{% endif %}",
+        "{% if x.startswith((y ~ 'b', 'c')) %}{% endif %}",
+        "{% if m.count(x) %}{% endif %}",
+        "{% if m.index(x) %}{% endif %}",
+        "{% if [x, y] | sort %}{% endif %}",
+        "{% if [x, y] | unique %}{% endif %}",
+        "{% if [x, y] | max %}{% endif %}",
+        "{% if m | select('eq', x) | list %}{% endif %}",
+    ] {
+        let source = format!(
+            "{texts}{{% for i in range(100000) %}}{{% for j in range(100000) %}}{what}{{% endfor %}}{{% endfor %}}"
+        );
+        let error = refused(&source);
+        assert_eq!(error.kind(), ErrorKind::TemplateInvalid, "{what}");
+        assert!(error.to_string().contains("computes without end"), "{what}: {error}");
+    }
+    for source in [
+        "{{ (['a' * 16000000] * 100000) == (['a' * 16000000] * 100000) }}".to_owned(),
+        "{{ (['a' * 16000000] * 100000) | sort }}".to_owned(),
+        "{{ ((['a' * 16000000] | list) * 100000) | unique }}".to_owned(),
+        format!("{{{{ messages[0].{} }}}}", "a".repeat(100_000)),
+    ] {
+        assert_eq!(refused(&source).kind(), ErrorKind::TemplateInvalid, "{:.80}", source);
+    }
+}
+
+/// Bounds are for what templates make, not for what they are given.
+#[test]
+fn long_messages_pass_whole() {
+    let source = "{% for m in messages %}{{ '<' ~ m.role ~ '>' + m.content | trim + '\\n' }}{% if m.content == messages[0].content and 'b' not in m.content %}{{ m.content[0] }}{% endif %}{% endfor %}";
+    let long = "a".repeat(5 << 20);
+    let rendered = ChatTemplate::new(source)
+        .unwrap()
+        .render(&[Message::user(long.as_str()), Message::user("c")], &TemplateOptions::default());
+    assert!(rendered.unwrap() == format!("<user>{long}\na<user>c\n"));
+    let lines = "a line\n".repeat(200_000);
+    let source = "{% set n = namespace(x=[]) %}{% for m in messages %}{% set n.x = n.x + [m.content] %}{% endfor %}{{ n.x | join }}{{ ''.join(n.x) }}{{ messages[0].content.split('\\n') | length }}";
+    let rendered = ChatTemplate::new(source)
+        .unwrap()
+        .render(&[Message::user(lines.as_str())], &TemplateOptions::default());
+    assert!(rendered.unwrap() == format!("{lines}{lines}200001"));
+}
+
 #[test]
 fn values_that_hold_others_are_as_ever() {
     for (source, expected) in [
@@ -116,6 +225,18 @@ fn values_that_hold_others_are_as_ever() {
         (
             "{{ [1, 2, 3][1:] }}{{ [1, 2] | map('string') | join('-') }}{{ [1, 2, 3] | batch(2) | list }}{{ '%s %s' | format('a', 1) }}",
             "[2, 3]1-2[[1, 2], [3]]a 1",
+        ),
+        (
+            "{{ '{:>5}|{:.2f}|{a}'.format('x', 1.5, a=[1]) }}{{ '-'.join(['a', 'b']) }}{{ 'aXbX'.replace('X', '--', 1) }}{{ 'aXbX' | replace('X', '') }}{{ ['a', 'b', 'a'].count('a') }}",
+            "    x|1.50|[1]a-ba--bXab2",
+        ),
+        (
+            "{% set x, y, d = 'üb', 'b', {'b': [1, 2]} %}{{ x[0] }}{{ x[-1] == y }}{{ x[1:] }}{{ d[y][-1] }}{{ y in d }}{{ y not in x }}{{ 'x' in y }}{{ d[y] == [1] * 2 }}{{ ([1] * 3) | length }}",
+            "üTrueb2TrueFalseFalseFalse3",
+        ),
+        (
+            "{{ [3, 1] | sort(reverse=true) }}{{ [{'a': 2}, {'a': 1}] | map(attribute='a') | max }}{{ ['b', 'a'] | unique | list }}{{ 'a b' | split | last }}{{ [1] | pprint }}{{ 1 is in [1] }}{{ [1, 2] | select('gt', 1) | list }}{{ [1, 2] | sum }}",
+            "[3, 1]2['b', 'a']b[1]True[2]3",
         ),
         (
             "{% macro f(a=[1], b=(1, 2)) %}{{ a }}{{ b }}{{ caller('x') }}{% endmacro %}{% call(y) f() %}{{ [y] }}{% endcall %}",

@@ -9,7 +9,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error as Failure, ErrorKind as FailureKind, State};
 
 use super::python::{self, Dumps};
-use super::{clock, generator, held, methods, prepare};
+use super::{clock, cost, generator, held, methods, prepare};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Work of a rendering: about one for an instruction or for 64 bytes. A conversation of a thousand messages takes some
@@ -67,11 +67,13 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", string);
     environment.add_filter(prepare::ITERATED, generator::iterated);
-    environment.add_filter(prepare::BOUNDED, generator::bounded);
     environment.add_filter(prepare::MARKUP_SUM, markup_sum);
     environment.add_filter(prepare::HELD, held::held);
+    // The engine charges for the texts that filters are given.
+    environment.add_filter(prepare::PAID, |value: Value| value);
     generator::add_filters(&mut environment);
     held::add(&mut environment);
+    cost::add(&mut environment);
     for (name, kinds) in KINDS {
         environment.add_test(name, |value: &Value| kinds.contains(&value.kind()));
     }

@@ -7,10 +7,8 @@ use minijinja::filters;
 use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
 
-use super::held::{self, held};
-
-/// Items of a list that is added to another one.
-const LIST_MAX: usize = 1 << 17;
+use super::cost;
+use super::held::{self, held, within};
 
 /// Values that came out of a filter.
 #[derive(Debug)]
@@ -51,15 +49,6 @@ pub(super) fn iterated(value: Value) -> Result<Value, Error> {
     }
 }
 
-/// `value`, unless it is a longer list than any conversation needs.
-pub(super) fn bounded(value: Value) -> Result<Value, Error> {
-    let list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
-    match list && value.len().is_some_and(|len| len > LIST_MAX) {
-        true => Err(Error::from(ErrorKind::OutOfFuel)),
-        false => Ok(value),
-    }
-}
-
 fn generator(state: &State<'_, '_>, values: Vec<Value>) -> Result<Value, Error> {
     held(state, Value::from_object(Generator(values)))
 }
@@ -69,6 +58,7 @@ type Arguments = Rest<ValueOrKwargs>;
 /// Sets the filters whose results are computed when they are asked for.
 pub(super) fn add_filters(environment: &mut Environment<'_>) {
     environment.add_filter("map", |state: &mut State<'_, '_>, value: Value, args: Arguments| {
+        cost::of_each(state, &value, &args)?;
         let values = filters::map(state, value, args)?;
         generator(state, values)
     });
@@ -77,6 +67,7 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
             $(environment.add_filter(
                 stringify!($name),
                 |state: &mut State<'_, '_>, value: Value, test: Option<std::borrow::Cow<'_, str>>, args: Arguments| {
+                    cost::of_each(state, &value, &args)?;
                     let values = filters::$name(state, value, test, args)?;
                     generator(state, values)
                 },
@@ -93,6 +84,8 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
                  attribute: std::borrow::Cow<'_, str>,
                  test: Option<std::borrow::Cow<'_, str>>,
                  args: Arguments| {
+                    cost::of_each(state, &value, &args)?;
+                    cost::of_name(&attribute)?;
                     let values = filters::$name(state, value, attribute, test, args)?;
                     generator(state, values)
                 },
@@ -100,6 +93,8 @@ pub(super) fn add_filters(environment: &mut Environment<'_>) {
         };
     }
     of_attribute!(selectattr rejectattr);
-    environment
-        .add_filter("list", |state: &mut State<'_, '_>, value: Value| filters::list(state, iterated(value)?));
+    environment.add_filter("list", |state: &mut State<'_, '_>, value: Value| {
+        within(&value)?;
+        filters::list(state, iterated(value)?)
+    });
 }

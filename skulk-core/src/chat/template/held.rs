@@ -2,8 +2,8 @@
 //!
 //! Values of templates share what they hold, so that a few lines make one that has no end when it is gone through: by
 //! comparing, printing or hashing, which cost no fuel. What holds others is therefore measured as it is made, with
-//! what it shares as often as it is there, and pays by its size whenever it is gone through. Namespaces, which alone can
-//! change, are held by nothing: so nothing holds itself.
+//! what it shares as often as it is there, and pays by its size, texts included, whenever it is gone through. Namespaces,
+//! which alone can change, are held by nothing: so nothing holds itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters, functions};
 
+use super::cost;
 use super::generator::is_generator;
 
 /// The [`Meter`] among a rendering's variables; templates cannot spell it.
 pub(super) const METER: &str = "the meter";
 /// Values within a value: more than a conversation has.
 const NODES_MAX: usize = 1 << 17;
-/// Of tuples, which go unmetered.
+/// Bytes of texts within a value: as many as a rendering may write.
+const BYTES_MAX: usize = 64 << 20;
+/// Bytes of texts that are gone through as fast as a value.
+const BYTES_PER_STEP: usize = 256;
+/// Of tuples, which pay only as they are made or compared.
 const TUPLE_MAX: usize = 1 << 10;
 /// Values within each other.
 const DEPTH_MAX: usize = 256;
@@ -61,10 +66,23 @@ struct Held {
     meter: Arc<Meter>,
 }
 
+/// How large a value is.
 #[derive(Clone, Copy)]
-struct Size {
-    nodes: usize,
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    /// Of its texts.
+    pub(super) bytes: usize,
     depth: usize,
+}
+
+impl Size {
+    fn steps(self) -> usize {
+        self.nodes + self.bytes / BYTES_PER_STEP
+    }
+
+    fn is_endless(self) -> bool {
+        self.nodes > NODES_MAX || self.bytes > BYTES_MAX
+    }
 }
 
 impl fmt::Debug for Held {
@@ -87,7 +105,7 @@ impl Object for Held {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        match self.meter.take(self.size.nodes) {
+        match self.meter.take(self.size.steps()) {
             true => self.inner.enumerate(),
             false => Enumerator::Iter(Box::new(std::iter::once(Value::from(endless())))),
         }
@@ -112,7 +130,7 @@ impl Object for Held {
     }
 }
 
-fn endless() -> Error {
+pub(super) fn endless() -> Error {
     Error::from(ErrorKind::OutOfFuel)
 }
 
@@ -127,10 +145,9 @@ pub(super) fn held(state: &State<'_, '_>, value: Value) -> Result<Value, Error> 
     if object.is::<Held>() {
         return Ok(value);
     }
-    let mut walked = 0;
-    let size = measure(&value, 0, &mut walked)?;
-    state.consume_fuel(walked as u64 / 32)?;
+    let size = size(state, &value)?;
     if value.is_tuple() {
+        cost::pay(state, size.bytes)?;
         return if size.nodes > TUPLE_MAX { Err(endless()) } else { Ok(value) };
     }
     let inner = match object.repr() {
@@ -147,29 +164,47 @@ pub(super) fn held(state: &State<'_, '_>, value: Value) -> Result<Value, Error> 
     Ok(Value::from_object(Held { inner, size, meter }))
 }
 
+/// How large `value` is; an error where it is too large or holds what can change.
+pub(super) fn size(state: &State<'_, '_>, value: &Value) -> Result<Size, Error> {
+    let mut walked = 0;
+    let size = measure(value, 0, &mut walked)?;
+    state.consume_fuel(walked as u64 / 32)?;
+    Ok(size)
+}
+
+/// Likewise, with the steps that it takes added to `walked`: one for a value, and more for the text of a key, which is
+/// hashed.
 fn measure(value: &Value, depth: usize, walked: &mut usize) -> Result<Size, Error> {
     *walked += 1;
-    let mut size = Size { nodes: 1, depth: 0 };
+    let mut size = Size { nodes: 1, bytes: value.as_str().map_or(0, str::len), depth: 0 };
     let Some(object) = value.as_object() else { return Ok(size) };
     if let Some(held) = object.downcast_ref::<Held>() {
         size = held.size;
     } else if changes(object) {
         return Err(Error::new(ErrorKind::InvalidOperation, "a value cannot hold a namespace or a loop"));
     } else if depth < DEPTH_MAX {
-        let mut add = |item: &Value| {
+        let mut add = |item: &Value, walked: &mut usize| {
             let item = measure(item, depth + 1, walked)?;
-            size = Size { nodes: size.nodes + item.nodes, depth: size.depth.max(item.depth + 1) };
-            if size.nodes > NODES_MAX { Err(endless()) } else { Ok(()) }
+            size.nodes += item.nodes;
+            size.bytes += item.bytes;
+            size.depth = size.depth.max(item.depth + 1);
+            if size.is_endless() { Err(endless()) } else { Ok(()) }
         };
         match value.kind() {
             ValueKind::Map => object.try_iter_pairs().into_iter().flatten().try_for_each(|(key, item)| {
-                add(&key)?;
-                add(&item)
+                *walked += key.as_str().map_or(0, str::len) / 2;
+                add(&key, walked)?;
+                add(&item, walked)
             })?,
-            _ => object.try_iter().into_iter().flatten().try_for_each(|item| add(&item))?,
+            _ => object.try_iter().into_iter().flatten().try_for_each(|item| add(&item, walked))?,
         }
     }
-    if depth + size.depth >= DEPTH_MAX || size.nodes > NODES_MAX { Err(endless()) } else { Ok(size) }
+    if depth + size.depth >= DEPTH_MAX || size.is_endless() { Err(endless()) } else { Ok(size) }
+}
+
+/// An error where what `value` holds is more than a value can hold.
+pub(super) fn within(value: &Value) -> Result<(), Error> {
+    if value.len().is_some_and(|len| len > NODES_MAX) { Err(endless()) } else { Ok(()) }
 }
 
 /// Whether this is one of the engine's own objects that are not what they were a moment ago.
@@ -201,12 +236,14 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(
         "batch",
         |state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>| {
+            within(&value)?;
             held(state, filters::batch(state, value, count, fill)?)
         },
     );
     environment.add_filter(
         "slice",
         |state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>| {
+            within(&value)?;
             held(state, filters::slice(state, value, count, fill)?)
         },
     );
@@ -214,6 +251,8 @@ pub(super) fn add(environment: &mut Environment<'_>) {
         "groupby",
         |state: &State<'_, '_>, value: Value, attribute: Option<&str>, options: Kwargs| {
             state.consume_fuel(value.len().unwrap_or_default() as u64)?;
+            cost::of_order(state, &value)?;
+            cost::of_path(attribute, &options)?;
             held(state, filters::groupby(value, attribute, options)?)
         },
     );

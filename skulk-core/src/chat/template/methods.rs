@@ -5,6 +5,9 @@ use minijinja::value::{Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
+use super::cost;
+use super::held::held;
+
 /// Longer paddings are not made.
 const WIDTH_MAX: usize = 1 << 20;
 
@@ -14,9 +17,14 @@ pub(super) fn call(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    let texts = args.iter().chain([value]).filter_map(Value::as_str);
+    cost::pay(state, texts.map(str::len).sum())?;
     let own = match (value.kind(), value.as_str()) {
-        (_, Some(text)) => of_string(text, method, args)?,
-        (ValueKind::Seq, _) => of_list(value, method, args)?,
+        (_, Some(text)) => match of_bounds(state, text, method, args)? {
+            None => of_string(text, method, args)?,
+            made => made,
+        },
+        (ValueKind::Seq, _) => of_list(state, value, method, args)?,
         (ValueKind::Map, _) if method == "copy" => Some(value.clone()),
         _ => None,
     };
@@ -24,6 +32,38 @@ pub(super) fn call(
         Some(result) => Ok(result),
         None => pycompat::unknown_method_callback(state, value, method, args),
     }
+}
+
+/// Those that make far more than what they are given, or read it often; else whether `method` can be paid for.
+fn of_bounds(
+    state: &State<'_, '_>,
+    text: &str,
+    method: &str,
+    args: &[Value],
+) -> Result<Option<Value>, Error> {
+    match method {
+        "format" => cost::of_format(state, '{', text, args)?,
+        "join" => {
+            let (values,): (&Value,) = from_args(args)?;
+            return Ok(Some(cost::joined(state, values.try_iter()?.checked(), text)?.into()));
+        }
+        "replace" => {
+            let (from, to, count): (&str, &str, Option<i64>) = from_args(args)?;
+            return Ok(Some(cost::replaced(state, text, from, to, count)?.into()));
+        }
+        "split" | "rsplit" | "splitlines" => {
+            let given = args.first().and_then(Value::as_str);
+            let separator = if method == "splitlines" { Some("\n") } else { given };
+            let times = args.get(1).and_then(Value::as_usize);
+            cost::of_pieces(state, text, separator, times)?;
+        }
+        "strip" | "lstrip" | "rstrip" => {
+            args.iter().filter_map(Value::as_str).try_for_each(cost::of_name)?;
+        }
+        "startswith" | "endswith" => args.iter().try_for_each(|affix| cost::of_all(state, affix))?,
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// Those that `pycompat` lacks.
@@ -82,13 +122,24 @@ fn of_string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, 
     }))
 }
 
-fn of_list(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+fn of_list(
+    state: &State<'_, '_>,
+    value: &Value,
+    method: &str,
+    args: &[Value],
+) -> Result<Option<Value>, Error> {
+    // What is compared with each item pays.
+    let items = || held(state, value.clone())?.try_iter();
     Ok(match method {
         "copy" => Some(value.clone()),
+        "count" => {
+            let (wanted,): (&Value,) = from_args(args)?;
+            let items: Vec<Value> = items()?.checked().collect::<Result<_, _>>()?;
+            Some(items.iter().filter(|item| *item == wanted).count().into())
+        }
         "index" => {
             let (wanted,): (&Value,) = from_args(args)?;
-            let mut items = value.try_iter()?;
-            let at = items.position(|item| item == *wanted);
+            let at = items()?.position(|item| item == *wanted);
             Some(at.ok_or_else(|| failed("value not in list"))?.into())
         }
         _ => None,

@@ -5,6 +5,7 @@
 //! bounded.
 
 mod clock;
+mod cost;
 mod environment;
 mod generator;
 mod held;

@@ -2,17 +2,18 @@
 //!
 //! These are rewritten before a template is compiled: transformers' `generation` blocks, which mark what an assistant
 //! says, become blocks that do nothing; loops ask [`ITERATED`] first, since Jinja 2 refuses to go through `none`; sums
-//! with `safe` texts are [`MARKUP_SUM`], which escapes the other summands; what is added up passes [`BOUNDED`], since
-//! sums of lists, which cost no fuel, could double without end; and lists, dictionaries, tuples and what is set as a
-//! namespace's pass [`HELD`], which measures them.
+//! with `safe` texts are [`MARKUP_SUM`], which escapes the other summands. Operators cost the engine's fuel no more for
+//! long texts and lists than for short ones, so that what they are given passes filters, which do: lists, dictionaries,
+//! tuples, summands, products, what is compared or set as a namespace's pass [`HELD`], which measures them, and texts of
+//! which a part is taken pass [`PAID`].
 
 /// The filter that refuses what cannot be gone through.
 pub(super) const ITERATED: &str = "__iterated";
 /// The filter that adds up texts of which some are safe.
 pub(super) const MARKUP_SUM: &str = "__markup_sum";
-/// The filter that refuses long lists.
-pub(super) const BOUNDED: &str = "__bounded";
-/// The filter of what holds values.
+/// The filter of texts that are read to find a part.
+pub(super) const PAID: &str = "__paid";
+/// The filter of what holds values, or is gone through.
 pub(super) const HELD: &str = "__held";
 /// More brackets within brackets than minijinja reads.
 const NESTING_MAX: usize = 200;
@@ -20,7 +21,14 @@ const NESTING_MAX: usize = 200;
 /// Operators of one tag: more than any template needs, and few enough for work that grows with their square.
 const OPERATORS_MAX: usize = 500;
 
-/// The source as minijinja is to have it; `None` if a tag is longer than can be. What is not understood stays as it is.
+/// Bytes of a name, which is hashed wherever it is said.
+const NAME_MAX: usize = 256;
+
+/// Bytes of a text that is as good as none to compare with.
+const SHORT_MAX: usize = 64;
+
+/// The source as minijinja is to have it; `None` if a tag or a name is longer than can be. What is not understood stays
+/// as it is.
 pub(super) fn prepared(source: &str) -> Option<String> {
     let mut out = String::with_capacity(source.len() + 64);
     let mut rest = source;
@@ -35,12 +43,15 @@ pub(super) fn prepared(source: &str) -> Option<String> {
         };
         let tag = rewritten.as_deref().unwrap_or(&rest[..len]);
         match Code::read(tag, if tag.starts_with("{%") { "%}" } else { "}}" }) {
-            Some(code) if code.len == tag.len() && operators(tag) > OPERATORS_MAX => return None,
+            Some(code) if code.len == tag.len() && operators(tag).is_none() => return None,
             Some(code) if code.len == tag.len() && !tag.starts_with("{#") => {
                 let (start, holds) = code.expression();
                 out.push_str(&tag[..start]);
                 out.push_str(if holds { " (" } else { "" });
-                bounded(&tag[start..code.end], 0, &mut out);
+                // What is set or given may be gone through.
+                let first = code.words().first().map_or("", |word| word.text);
+                let sums = tag.starts_with("{%") && !matches!(first, "if" | "elif" | "for");
+                Operands::rewrite(&tag[start..code.end], 0, sums, &mut out);
                 out.push_str(&if holds { format!(")|{HELD} ") } else { String::new() });
                 out.push_str(&tag[code.end..]);
             }
@@ -51,8 +62,8 @@ pub(super) fn prepared(source: &str) -> Option<String> {
     Some(out + rest)
 }
 
-/// How many operators are in a tag, texts left out.
-fn operators(tag: &str) -> usize {
+/// How many operators are in a tag, texts left out; `None` if there are too many, or a name is too long.
+fn operators(tag: &str) -> Option<usize> {
     let bytes = tag.as_bytes();
     let (mut at, mut count) = (0, 0);
     while at < bytes.len() {
@@ -61,17 +72,20 @@ fn operators(tag: &str) -> usize {
         match bytes[from] {
             b'\'' | b'"' => at = end_of_string(bytes, from).unwrap_or(bytes.len()),
             b'+' | b'-' | b'*' | b'/' | b'%' | b'~' | b'|' | b'.' | b'[' | b'(' | b'<' | b'>' => count += 1,
-            byte if byte.is_ascii_alphabetic() => {
-                while bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
-                    at += 1;
+            byte if is_name(byte) => {
+                at = end_of_name(bytes, from);
+                if at - from > NAME_MAX {
+                    return None;
                 }
-                count +=
-                    usize::from(matches!(&tag[from..at], "and" | "or" | "not" | "if" | "else" | "is" | "in"));
+                count += usize::from(matches!(
+                    &bytes[from..at],
+                    b"and" | b"or" | b"not" | b"if" | b"else" | b"is" | b"in"
+                ));
             }
             _ => {}
         }
     }
-    count
+    (count <= OPERATORS_MAX).then_some(count)
 }
 
 /// The length of the block tag at the beginning, all where it does not end, and what it is to be instead.
@@ -133,81 +147,259 @@ fn sum(code: &Code<'_>, words: &[Word<'_>], start: usize) -> Option<String> {
     Some(format!("{} [{summands}]|{MARKUP_SUM} {}", &code.tag[..start], &code.tag[code.end..code.len]))
 }
 
-/// Appends `code` with every summand passed through [`BOUNDED`].
-fn bounded(code: &str, depth: usize, out: &mut String) {
-    /// Words that end a summand.
-    const ENDS: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
-    let bytes = code.as_bytes();
-    // Where the present operand began in `out`, whether a plus is before it, and whether it is more than a text.
-    let (mut at, mut start, mut adds, mut plain) = (0, out.len(), false, true);
-    // The last byte of it that is no space.
-    let mut last = None;
-    let finish = |out: &mut String, start: usize, wrap: bool| {
-        let operand = out[start..].trim_end();
-        let (from, to) = (start + (operand.len() - operand.trim_start().len()), start + operand.len());
-        if wrap && from < to {
-            out.insert_str(to, &format!(")|{BOUNDED}"));
-            out.insert(from, '(');
+/// Code whose operands are rewritten as it is copied.
+struct Operands<'a, 'o> {
+    code: &'a str,
+    depth: usize,
+    /// Whether sums are measured.
+    sums: bool,
+    out: &'o mut String,
+    /// Behind what was read.
+    at: usize,
+    /// The last byte of the operand that is no space.
+    last: Option<u8>,
+    /// Where the present side of a comparison began in `code`.
+    from: usize,
+    side: Part,
+    /// Of the side.
+    summand: Part,
+    /// Of the summand.
+    product: Part,
+    /// Where the text or the like began in `out` that an index may follow; `None` for names of filters and tests.
+    primary: Option<usize>,
+}
+
+/// A part of an expression: where it began in `out`, whether it passes [`HELD`], and whether it is more than texts.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    start: usize,
+    held: bool,
+    mixed: bool,
+}
+
+impl Part {
+    fn new(start: usize) -> Self {
+        Self { start, ..Self::default() }
+    }
+}
+
+impl<'a, 'o> Operands<'a, 'o> {
+    /// Appends `code` to `out`.
+    fn rewrite(code: &'a str, depth: usize, sums: bool, out: &'o mut String) {
+        let part = Part::new(out.len());
+        let (side, summand, product) = (part, part, part);
+        let (at, from, last, primary) = (0, 0, None, None);
+        let mut all = Self { code, depth, sums, out, at, last, from, side, summand, product, primary };
+        while all.at < code.len() {
+            all.next();
         }
-    };
-    while at < bytes.len() {
-        let from = at;
-        at += 1;
+        all.end_side();
+    }
+
+    fn next(&mut self) {
+        let (bytes, from) = (self.code.as_bytes(), self.at);
         match bytes[from] {
             b'\'' | b'"' => {
-                at = end_of_string(bytes, from).unwrap_or(bytes.len());
-                out.push_str(&code[from..at]);
-                last = Some(b'"');
+                let end = end_of_string(bytes, from).unwrap_or(bytes.len());
+                self.primary = Some(self.out.len());
+                self.copy(end, Some(b'"'));
             }
-            b'(' | b'[' | b'{' if depth < NESTING_MAX => {
-                let end = closing(bytes, at);
-                // Behind an operand it is a call's or an index.
-                let called =
-                    last.is_some_and(|last| is_name(last) || matches!(last, b')' | b']' | b'}' | b'"'));
-                let holds =
-                    !called && end < bytes.len() && (bytes[from] != b'(' || has_comma(&bytes[at..end]));
-                out.push_str(if holds { "(" } else { "" });
-                out.push(char::from(bytes[from]));
-                bounded(&code[at..end], depth + 1, out);
-                out.push_str(code.get(end..=end).unwrap_or_default());
-                out.push_str(&if holds { format!("|{HELD})") } else { String::new() });
-                (at, plain, last) = (end + 1, false, Some(b')'));
+            b'(' | b'[' | b'{' if self.depth < NESTING_MAX => self.brackets(),
+            sign @ (b'+' | b'-') if self.last.is_some() => {
+                self.end_summand(sign == b'+');
+                self.copy(from + 1, None);
+                self.summand = Part { held: sign == b'+', ..Part::new(self.out.len()) };
+                self.product = Part::new(self.out.len());
             }
-            sign @ (b'+' | b'-') if last.is_some() => {
-                finish(out, start, (adds || sign == b'+') && !plain);
-                out.push(char::from(sign));
-                (start, adds, plain, last) = (out.len(), sign == b'+', true, None);
+            b'~' => {
+                self.end_product();
+                self.copy(from + 1, None);
+                self.product = Part::new(self.out.len());
             }
-            b',' | b':' | b'=' | b'!' | b'<' | b'>' | b'%' => {
-                finish(out, start, adds && !plain);
-                out.push(char::from(bytes[from]));
-                (start, adds, plain, last) = (out.len(), false, true, None);
-            }
-            byte if is_name(byte) => {
-                while bytes.get(at).copied().is_some_and(is_name) {
-                    at += 1;
-                }
-                let word = &code[from..at];
-                if ENDS.contains(&word) && !matches!(last, Some(b'.' | b'|')) {
-                    finish(out, start, adds && !plain);
-                    out.push_str(word);
-                    (start, adds, plain, last) = (out.len(), false, true, None);
-                } else {
-                    out.push_str(word);
-                    plain = plain && word.bytes().all(|byte| byte.is_ascii_digit());
-                    last = Some(byte);
-                }
-            }
+            b',' | b':' | b'=' | b'!' | b'<' | b'>' | b'%' => self.end_of_side(),
+            byte if is_name(byte) => self.word(),
             byte => {
-                while !code.is_char_boundary(at) {
-                    at += 1;
-                }
-                out.push_str(&code[from..at]);
-                last = if byte.is_ascii_whitespace() { last } else { Some(byte) };
+                self.product.held |= byte == b'*' && self.last.is_some();
+                let len = self.code[from..].chars().next().map_or(1, char::len_utf8);
+                self.copy(from + len, if byte.is_ascii_whitespace() { self.last } else { Some(byte) });
             }
         }
     }
-    finish(out, start, adds && !plain);
+
+    fn copy(&mut self, end: usize, last: Option<u8>) {
+        self.out.push_str(&self.code[self.at..end]);
+        (self.at, self.last) = (end, last);
+    }
+
+    fn mix(&mut self) {
+        (self.side.mixed, self.summand.mixed, self.product.mixed) = (true, true, true);
+    }
+
+    /// A comparison, or what separates expressions.
+    fn end_of_side(&mut self) {
+        let rest = &self.code.as_bytes()[self.at..];
+        let len = 1 + usize::from(rest.get(1) == Some(&b'='));
+        let compares = len == 2 || matches!(rest[0], b'<' | b'>');
+        let held = compares && self.is_long(self.at + len);
+        self.side.held |= held;
+        self.end_side();
+        self.copy(self.at + len, None);
+        self.begin_side();
+    }
+
+    fn word(&mut self) {
+        /// Words that end an expression.
+        const ENDS: [&str; 8] = ["and", "or", "not", "in", "if", "elif", "else", "for"];
+        let bytes = self.code.as_bytes();
+        let end = end_of_name(bytes, self.at);
+        let word = &self.code[self.at..end];
+        if !ENDS.contains(&word) || matches!(self.last, Some(b'.' | b'|')) {
+            if self.last != Some(b'.') {
+                let tests = ends_with_word(&self.code[self.from..self.at], &["is", "not"]);
+                self.primary = (self.last != Some(b'|') && !tests).then_some(self.out.len());
+            }
+            if !word.bytes().all(|byte| byte.is_ascii_digit()) {
+                self.mix();
+            }
+            return self.copy(end, word.bytes().last());
+        }
+        // `not in` is one operator.
+        let behind = self.code[end..].trim_ascii_start();
+        let within = self.last.is_some()
+            && word == "not"
+            && ends_with_word(behind.get(..3).unwrap_or(behind), &["in"]);
+        let end = if within { self.code.len() - behind.len() + 2 } else { end };
+        let held =
+            (within || word == "in") && self.is_long(end) && !self.code[end..].trim_start().starts_with('[');
+        self.side.held |= held;
+        self.end_side();
+        self.copy(end, None);
+        self.begin_side();
+        self.side.held = held;
+    }
+
+    /// Whether the present side is to be compared with what begins at `other`, and neither is short.
+    fn is_long(&self, other: usize) -> bool {
+        let side = &self.code[self.from..self.at];
+        !is_short(side) && !begins_short(&self.code[other..]) && !ends_with_word(side, &["is"])
+    }
+
+    /// What is in brackets: a call's, an index, or a value.
+    fn brackets(&mut self) {
+        let (bytes, from) = (self.code.as_bytes(), self.at);
+        let end = closing(bytes, from + 1);
+        let within = &self.code[from + 1..end];
+        let called = self.last.is_some_and(|last| is_name(last) || matches!(last, b')' | b']' | b'}' | b'"'));
+        let closed = end < bytes.len();
+        let holds = !called && closed && (bytes[from] != b'(' || has_outside(b',', within.as_bytes()));
+        let index = called && closed && bytes[from] == b'[';
+        let mut key = false;
+        if let (true, Some(primary)) = (index && !is_short_text(within.trim()), self.primary) {
+            key = !is_short(within) && !has_outside(b':', within.as_bytes());
+            self.wrap(primary, PAID);
+            self.out.insert(primary, '(');
+            self.out.push(')');
+        }
+        if !called {
+            self.primary = Some(self.out.len());
+        }
+        self.out.push_str(if holds { "(" } else { "" });
+        self.out.push(char::from(bytes[from]));
+        let start = self.out.len();
+        Operands::rewrite(within, self.depth + 1, !key, self.out);
+        if key {
+            self.wrap(start, HELD);
+        }
+        self.out.push_str(self.code.get(end..=end).unwrap_or_default());
+        self.out.push_str(&if holds { format!("|{HELD})") } else { String::new() });
+        self.mix();
+        (self.at, self.last) = ((end + 1).min(bytes.len()), Some(b')'));
+    }
+
+    fn end_product(&mut self) {
+        if self.product.held && self.product.mixed {
+            self.wrap(self.product.start, HELD);
+        }
+    }
+
+    fn end_summand(&mut self, adds: bool) {
+        self.summand.held |= adds;
+        self.side.held |= self.sums && self.summand.held && self.summand.mixed;
+        let held = self.summand.held && self.summand.mixed;
+        if !held || self.product.start != self.summand.start {
+            self.end_product();
+        }
+        if held {
+            self.wrap(self.summand.start, HELD);
+        }
+    }
+
+    fn end_side(&mut self) {
+        self.end_summand(false);
+        if self.side.held && self.side.mixed {
+            self.wrap(self.side.start, HELD);
+        }
+    }
+
+    fn begin_side(&mut self) {
+        let part = Part::new(self.out.len());
+        (self.side, self.summand, self.product, self.from) = (part, part, part, self.at);
+        self.primary = None;
+    }
+
+    /// Has what was written from `start` on pass `filter`.
+    fn wrap(&mut self, start: usize, filter: &str) {
+        let operand = self.out[start..].trim_end();
+        let (from, to) = (start + (operand.len() - operand.trim_start().len()), start + operand.len());
+        if from < to {
+            self.out.insert_str(to, &format!(")|{filter}"));
+            self.out.insert(from, '(');
+        }
+    }
+}
+
+/// Whether `code` is a short text, or a number or a name that is a value.
+fn is_short(code: &str) -> bool {
+    let code = code.trim();
+    let number = code.strip_prefix('-').unwrap_or(code);
+    is_short_text(code)
+        || matches!(code, "none" | "None" | "true" | "True" | "false" | "False")
+        || (number.starts_with(|char: char| char.is_ascii_digit())
+            && number.bytes().all(|byte| is_name(byte) || byte == b'.'))
+}
+
+fn is_short_text(code: &str) -> bool {
+    let quoted = code.starts_with(['\'', '"']) && code.len() <= SHORT_MAX;
+    quoted && end_of_string(code.as_bytes(), 0) == Some(code.len())
+}
+
+/// Whether `code` begins with what is short and not part of something longer.
+fn begins_short(code: &str) -> bool {
+    let (code, bytes) = (code.trim_start(), code.trim_start().as_bytes());
+    let mut end = match bytes.first() {
+        Some(b'\'' | b'"') => end_of_string(bytes, 0).unwrap_or(bytes.len()),
+        _ => usize::from(bytes.first() == Some(&b'-')),
+    };
+    while bytes.get(end).is_some_and(|byte| is_name(*byte)) {
+        end += 1;
+    }
+    is_short(&code[..end])
+        && !code[end..].trim_start().starts_with(['+', '-', '*', '/', '~', '.', '[', '|', '%', '('])
+}
+
+/// Whether one of `words` ends `code`.
+fn ends_with_word(code: &str, words: &[&str]) -> bool {
+    let code = code.trim_end();
+    let before = |word: &&str| code.strip_suffix(*word);
+    words.iter().filter_map(before).any(|before| !before.bytes().last().is_some_and(is_name))
+}
+
+/// Behind the name that begins at `at`.
+fn end_of_name(bytes: &[u8], mut at: usize) -> usize {
+    while bytes.get(at).copied().is_some_and(is_name) {
+        at += 1;
+    }
+    at
 }
 
 /// Whether a byte is a name's or a number's.
@@ -215,12 +407,12 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// Whether a comma is between the brackets, outside of others.
-fn has_comma(within: &[u8]) -> bool {
+/// Whether `wanted` is between the brackets, outside of others.
+fn has_outside(wanted: u8, within: &[u8]) -> bool {
     let mut at = 0;
     while at < within.len() {
         match within[at] {
-            b',' => return true,
+            byte if byte == wanted => return true,
             b'\'' | b'"' => at = end_of_string(within, at).unwrap_or(within.len()),
             b'(' | b'[' | b'{' => at = closing(within, at + 1) + 1,
             _ => at += 1,
@@ -310,8 +502,8 @@ impl<'a> Code<'a> {
                 b')' | b']' | b'}' => open = open.saturating_sub(1),
                 byte if byte.is_ascii_whitespace() => {}
                 byte => {
-                    while is_name(byte) && bytes.get(at).copied().is_some_and(is_name) {
-                        at += 1;
+                    if is_name(byte) {
+                        at = end_of_name(bytes, at);
                     }
                     if open == 0 {
                         words.push(Word { text: &self.tag[start..at], start, end: at });

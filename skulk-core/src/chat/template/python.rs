@@ -30,7 +30,8 @@ pub(super) fn text(value: &Value, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+/// Appends what `repr(value)` is, at that depth.
+pub(super) fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
     check(out, depth)?;
     match value.kind() {
         ValueKind::None => out.push_str("None"),

@@ -16,20 +16,44 @@ fn what_differs_is_rewritten_and_nothing_else() {
             "{{ 'a'|safe + b['+'] + c|f(1) -}}",
             "{{ ([('a'|safe), (b['+']), (c|f(1)), ]|__held)|__markup_sum -}}",
         ),
-        ("{{- a + 'b' -}}", "{{- (a)|__bounded + 'b' -}}"),
+        ("{{- a + 'b' -}}", "{{- (a)|__held + 'b' -}}"),
         (
             "{% if x[1 + a] + f(b + -c | d) is string and g + h - i == '+' %}",
-            "{% if (x[1 + (a)|__bounded])|__bounded + (f((b)|__bounded + (-c | d)|__bounded) is string)|__bounded and (g)|__bounded + (h)|__bounded - i == '+' %}",
+            "{% if (((x)|__paid)[(1 + (a)|__held)|__held])|__held + (f(((b)|__held + (-c | d)|__held)|__held) is string)|__held and (g)|__held + (h)|__held - i == '+' %}",
         ),
         ("{% set a = b + c|safe %}", "{% set a = ([(b), (c|safe), ]|__held)|__markup_sum %}"),
-        ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( (c)|__bounded + 1 )|__held -%}"),
+        ("{%- set a.b = c + 1 -%}", "{%- set a.b = ( ((c)|__held + 1)|__held )|__held -%}"),
+        (
+            "{% set a = b + c %}{{ (b + c) }}",
+            "{% set a = ((b)|__held + (c)|__held)|__held %}{{ (((b)|__held + (c)|__held)|__held) }}",
+        ),
+        (
+            "{{ a ~ [b] * 3 ~ c + '-' * d }}",
+            "{{ (a ~ (([b]|__held) * 3)|__held ~ c)|__held + ('-' * d)|__held }}",
+        ),
+        (
+            "{% if a == b or a < 'b' or not a.b >= c[0] %}",
+            "{% if (a)|__held == b or a < 'b' or not (a.b)|__held >= ((c)|__paid)[0] %}",
+        ),
+        (
+            "{% if a in b and c not in d and e in [f] and 'g' in h %}",
+            "{% if (a)|__held in (b)|__held and (c)|__held not in (d)|__held and e in ([f]|__held) and 'g' in h %}",
+        ),
+        (
+            "{{ a is in b or a is not in b or a is eq [1] }}",
+            "{{ a is in b or a is not in b or a is eq [1] }}",
+        ),
+        (
+            "{{ a.b[c]['d'][-1][1:d] + -e[f] }}",
+            "{{ (((((((a.b)|__paid)[(c)|__held]['d'])|__paid)[-1])|__paid)[1:d])|__held + (-((e)|__paid)[(f)|__held])|__held }}",
+        ),
         ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1 )|__held %}"),
         (
-            "{{ f([a, b[1], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
-            "{{ f(([a, b[1], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
+            "{{ f([a, b['1'], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
+            "{{ f(([a, b['1'], ((c, d)|__held), ('+')]|__held), ({}|__held), (e)) ~ ({'a': ([]|__held)}|__held)['a'] }}",
         ),
         ("{% for (a, b) in [c] %}", "{% for (a, b) in (([c]|__held))|__iterated %}"),
-        ("{% set a = call['x'] + 1 %}", "{% set a = (call['x'])|__bounded + 1 %}"),
+        ("{% set a = call['x'] + 1 %}", "{% set a = ((call['x'])|__held + 1)|__held %}"),
         ("{% call(a, b) f([c]) %}", "{% call(a, b) f(([c]|__held)) %}"),
     ] {
         assert_eq!(prepared(source).unwrap(), expected);
@@ -46,7 +70,7 @@ fn what_differs_is_rewritten_and_nothing_else() {
         "{% raw %}{% for x in y %}{% generation %}{% endraw %}",
         "{% raw %}{% for x in y %}",
         "{% raw %}{{ [a] {%- endraw -%}",
-        "{{ f(a, b) ~ x[1] ~ (a) }}",
+        "{{ f(a, b) ~ x['1'] ~ (a) }}",
         "{% set for = generation %}",
         "{{ '{% for x in y %}' }} ü {% if 'ä' in x %}",
         "{ {% if a %} {",
@@ -58,5 +82,7 @@ fn what_differs_is_rewritten_and_nothing_else() {
         let _ = prepared(&part.repeat(1 << 18));
     }
     assert!(prepared(&format!("{{{{ a{} }}}}", " ".repeat(1 << 20))).is_some());
+    assert!(prepared(&format!("{{{{ {} }}}}", "a".repeat(NAME_MAX))).is_some());
+    assert!(prepared(&format!("{{{{ b.{} }}}}", "a".repeat(NAME_MAX + 1))).is_none());
     assert!(prepared(&format!("{{{{ a{} }}}}", "+b".repeat(OPERATORS_MAX + 1))).is_none());
 }
