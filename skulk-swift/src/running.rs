@@ -77,11 +77,11 @@ impl<T: Send + 'static> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has another thread do what waits.
+    /// Has another thread do what waits. Where the system has none, this one does.
     fn start(self: &Arc<Self>) {
         let own = Arc::clone(self);
-        if let Err(error) = threads::in_turn(move || own.take()) {
-            self.give_back(Err(error.into()));
+        if threads::in_turn(move || own.take()).is_err() {
+            self.take();
         }
     }
 

@@ -43,9 +43,17 @@ pub(in crate::arch) fn expect_used(
 fn is_used(spec: &ArchSpec, at: usize, role: LayerTensor, is_bias: bool) -> bool {
     // Of layers that predict tokens ahead the family knows what there is.
     let Some(layer) = spec.layers.get(at) else { return true };
-    // Layers that use another's keys and values have their own projections all the same.
-    let borrows = layer.attention().is_some_and(|attention| !attention.has_kv());
-    if borrows && matches!(role, LayerTensor::Key | LayerTensor::Value | LayerTensor::KeyNorm) {
+    // Layers that use another's keys and values, or what it chose, may have their own projections all the same.
+    use LayerTensor::{IndexKey, IndexKeyNorm, IndexQuery, IndexWeights, Key, KeyNorm, Value};
+    let borrows = match role {
+        Key | Value | KeyNorm => layer.attention().is_some_and(|attention| !attention.has_kv()),
+        IndexQuery | IndexKey | IndexKeyNorm | IndexWeights => layer
+            .attention()
+            .and_then(|attention| attention.latent?.index)
+            .is_some_and(|index| index.of.is_some()),
+        _ => false,
+    };
+    if borrows {
         return true;
     }
     spec.names.fused(layer, role).any(|tensor| !is_bias || tensor.has_bias(layer))

@@ -167,6 +167,8 @@ struct Operands<'a, 'o> {
     product: Part,
     /// Where the text or the like began in `out` that an index may follow; `None` for names of filters and tests.
     primary: Option<usize>,
+    /// Whether a test's name was last, which an argument may follow.
+    tests: bool,
 }
 
 /// A part of an expression: where it began in `out`, whether it passes [`HELD`], and whether it is more than texts.
@@ -189,7 +191,8 @@ impl<'a, 'o> Operands<'a, 'o> {
         let part = Part::new(out.len());
         let (side, summand, product) = (part, part, part);
         let (at, from, last, primary) = (0, 0, None, None);
-        let mut all = Self { code, depth, sums, out, at, last, from, side, summand, product, primary };
+        let tests = false;
+        let mut all = Self { code, depth, sums, out, at, last, from, side, summand, product, primary, tests };
         while all.at < code.len() {
             all.next();
         }
@@ -201,7 +204,7 @@ impl<'a, 'o> Operands<'a, 'o> {
         match bytes[from] {
             b'\'' | b'"' => {
                 let end = end_of_string(bytes, from).unwrap_or(bytes.len());
-                self.primary = Some(self.out.len());
+                self.begin_primary();
                 self.copy(end, Some(b'"'));
             }
             b'(' | b'[' | b'{' if self.depth < NESTING_MAX => self.brackets(),
@@ -216,12 +219,18 @@ impl<'a, 'o> Operands<'a, 'o> {
                 self.copy(from + 1, None);
                 self.product = Part::new(self.out.len());
             }
-            b',' | b':' | b'=' | b'!' | b'<' | b'>' | b'%' => self.end_of_side(),
+            b',' | b':' | b'=' | b'!' | b'<' | b'>' => self.end_of_side(),
             byte if is_name(byte) => self.word(),
             byte => {
                 self.product.held |= byte == b'*' && self.last.is_some();
                 let len = self.code[from..].chars().next().map_or(1, char::len_utf8);
-                self.copy(from + len, if byte.is_ascii_whitespace() { self.last } else { Some(byte) });
+                let last = match byte {
+                    // A sign behind it is no operator.
+                    b'*' | b'/' | b'%' => None,
+                    byte if byte.is_ascii_whitespace() => self.last,
+                    byte => Some(byte),
+                };
+                self.copy(from + len, last);
             }
         }
     }
@@ -253,10 +262,18 @@ impl<'a, 'o> Operands<'a, 'o> {
         let bytes = self.code.as_bytes();
         let end = end_of_name(bytes, self.at);
         let word = &self.code[self.at..end];
-        if !ENDS.contains(&word) || matches!(self.last, Some(b'.' | b'|')) {
-            if self.last != Some(b'.') {
-                let tests = ends_with_word(&self.code[self.from..self.at], &["is", "not"]);
-                self.primary = (self.last != Some(b'|') && !tests).then_some(self.out.len());
+        let side = &self.code[self.from..self.at];
+        let of_test = match word {
+            "not" => ends_with_word(side, &["is"]),
+            "in" => ends_with_word(side, &["is", "not"]),
+            _ => false,
+        };
+        if !ENDS.contains(&word) || of_test || matches!(self.last, Some(b'.' | b'|')) {
+            let tests = ends_with_word(side, &["is", "not"]);
+            if self.last == Some(b'|') || tests {
+                (self.primary, self.tests) = (None, tests && word != "not");
+            } else if self.last != Some(b'.') {
+                self.begin_primary();
             }
             if !word.bytes().all(|byte| byte.is_ascii_digit()) {
                 self.mix();
@@ -292,17 +309,18 @@ impl<'a, 'o> Operands<'a, 'o> {
         let called = self.last.is_some_and(|last| is_name(last) || matches!(last, b')' | b']' | b'}' | b'"'));
         let closed = end < bytes.len();
         let holds = !called && closed && (bytes[from] != b'(' || has_outside(b',', within.as_bytes()));
-        let index = called && closed && bytes[from] == b'[';
-        let mut key = false;
-        if let (true, Some(primary)) = (index && !is_short_text(within.trim()), self.primary) {
-            key = !is_short(within) && !has_outside(b':', within.as_bytes());
+        // Behind a test's name it is a list.
+        let index = called && closed && bytes[from] == b'[' && !self.tests && !is_short_text(within.trim());
+        let key = index && !is_short(within) && !has_outside(b':', within.as_bytes());
+        if let (true, Some(primary)) = (index, self.primary) {
             self.wrap(primary, PAID);
             self.out.insert(primary, '(');
             self.out.push(')');
         }
         if !called {
-            self.primary = Some(self.out.len());
+            self.begin_primary();
         }
+        self.tests = false;
         self.out.push_str(if holds { "(" } else { "" });
         self.out.push(char::from(bytes[from]));
         let start = self.out.len();
@@ -344,7 +362,13 @@ impl<'a, 'o> Operands<'a, 'o> {
     fn begin_side(&mut self) {
         let part = Part::new(self.out.len());
         (self.side, self.summand, self.product, self.from) = (part, part, part, self.at);
-        self.primary = None;
+        (self.primary, self.tests) = (None, false);
+    }
+
+    /// What is next may be indexed. A test's argument without brackets stays as it is: in brackets of its own it would end
+    /// with them.
+    fn begin_primary(&mut self) {
+        self.primary = (!std::mem::take(&mut self.tests)).then_some(self.out.len());
     }
 
     /// Has what was written from `start` on pass `filter`.
@@ -352,7 +376,10 @@ impl<'a, 'o> Operands<'a, 'o> {
         let operand = self.out[start..].trim_end();
         let (from, to) = (start + (operand.len() - operand.trim_start().len()), start + operand.len());
         if from < to {
-            self.out.insert_str(to, &format!(")|{filter}"));
+            // Not to be one with a name behind it.
+            let next = self.code.as_bytes().get(self.at).copied();
+            let space = if to == self.out.len() && next.is_some_and(is_name) { " " } else { "" };
+            self.out.insert_str(to, &format!(")|{filter}{space}"));
             self.out.insert(from, '(');
         }
     }

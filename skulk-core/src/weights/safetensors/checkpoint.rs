@@ -246,22 +246,20 @@ impl Checkpoint for HfCheckpoint {
             if let Some(Err(error)) = self.packed(*file, tensor) {
                 return Err(of_file(error));
             }
-            let scales = name.strip_suffix("weight").map(|module| format!("{module}scales"));
-            if tensor.dtype == "U32" && scales.is_some_and(|scales| self.tensor(&scales).is_some()) {
-                let message = "expected how packed weights are quantised, found nothing of it";
-                return Err(Error::new(ErrorKind::ConfigInvalid, message)
-                    .with("file", self.metadata.folder.join("config.json").display())
-                    .with("field", "quantization")
-                    .with("tensor", name)
-                    .with_hint("fetch the model's config.json again"));
-            }
-            return Err(Error::new(
+            let error = Error::new(
                 ErrorKind::DTypeUnsupported,
                 format!("expected a tensor of type F32, F16 or BF16, found {}", tensor.dtype),
             )
             .with("file", self.path.display())
-            .with("tensor", name)
-            .with_hint("use the model's bfloat16 checkpoint or a GGUF file of it"));
+            .with("tensor", name);
+            let scales = name.strip_suffix("weight").map(|module| format!("{module}scales"));
+            let packed = tensor.dtype == "U32" && scales.is_some_and(|scales| self.tensor(&scales).is_some());
+            return Err(match packed {
+                true => error
+                    .with("field", "quantization")
+                    .with_hint("its config.json does not say how it is quantised: fetch that again"),
+                false => error.with_hint("use the model's bfloat16 checkpoint or a GGUF file of it"),
+            });
         }
         let region = map_region(self, name)?;
         let Some(info) = self.tensor(name).filter(|info| info.dtype.has_scales_beside()) else {

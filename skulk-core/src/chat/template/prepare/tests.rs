@@ -47,6 +47,16 @@ fn what_differs_is_rewritten_and_nothing_else() {
             "{{ a.b[c]['d'][-1][1:d] + -e[f] }}",
             "{{ (((((((a.b)|__paid)[(c)|__held]['d'])|__paid)[-1])|__paid)[1:d])|__held + (-((e)|__paid)[(f)|__held])|__held }}",
         ),
+        // A product's operators do not part sides, a sign behind one is no operator, and `is not` is one.
+        ("{% set a = b + 1 % 2 %}", "{% set a = ((b)|__held + 1 % 2)|__held %}"),
+        ("{{ 7 % a * b }}", "{{ (7 % a * b)|__held }}"),
+        ("{{ a * -1 }}", "{{ (a * -1)|__held }}"),
+        ("{{ a + 1 is not none }}", "{{ (a)|__held + (1 is not none)|__held }}"),
+        // Arguments of tests stay as they are.
+        ("{{ a is eq b['c'][d] }}", "{{ a is eq b['c'][(d)|__held] }}"),
+        // Names are not put together.
+        ("{{ a[3:]in b }}", "{{ (((a)|__paid)[3:])|__held in (b)|__held }}"),
+        ("{{ a+'b'if c else d }}", "{{ (a)|__held+'b'if c else d }}"),
         ("{% set a, b = c, 1 %}", "{% set a, b = ( c, 1 )|__held %}"),
         (
             "{{ f([a, b['1'], (c, d), ('+')], {}, (e)) ~ {'a': []}['a'] }}",
