@@ -16,7 +16,7 @@ use skulk::{
 };
 
 use crate::functions::sound;
-use crate::words::keep_names;
+use crate::words::as_written;
 
 /// How a language spells the names of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn expect_among<'a>(mut given: impl Iterator<Item = &'a String>, names: &[St
         None => format!("options are {}", names.join(", ")),
     };
     let shown = clip(unknown);
-    Err(keep_names(invalid(&shown, format!("there is no option `{shown}`")).with_hint(hint)))
+    Err(as_written(invalid(&shown, format!("there is no option `{shown}`")).with_hint(hint)))
 }
 
 /// Options that a host gave.

@@ -53,20 +53,29 @@ const RENAMED: [(&str, &str); 7] = [
 /// Marks an error whose options are none of loading's.
 struct Named;
 
+/// Marks an error whose names a host wrote.
+struct Written;
+
+/// An error about what a host wrote, with its own names.
+pub(crate) fn as_written(error: Error) -> Error {
+    error.with_detail(Written)
+}
+
 /// An error of a function that calls its options as the library does, or that names them as hosts do already.
 pub fn keep_names(error: Error) -> Error {
     // Those with facts are about files, which no host calls otherwise.
     match FailureDetail::of(&error) {
-        Some(_) => error,
-        None => error.with_detail(Named),
+        None if error.detail::<Written>().is_none() => error.with_detail(Named),
+        _ => error,
     }
 }
 
 /// The error as a host is told of it, without what caused it and without details.
 pub(crate) fn told(error: &Error, spelling: Spelling) -> Error {
+    let written = error.detail::<Written>().is_some();
     let words = Words {
-        spelling,
-        loading: error.detail::<Named>().is_none(),
+        spelling: if written { Spelling::Snake } else { spelling },
+        loading: !written && error.detail::<Named>().is_none(),
         of_node: error.context().iter().any(|(place, _)| *place == "node"),
     };
     let argument = error.kind() == ErrorKind::InvalidArgument;

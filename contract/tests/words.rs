@@ -48,6 +48,15 @@ fn functions_with_the_librarys_names_keep_them() {
     let given: Map<String, Value> = [("timeout".to_owned(), Value::from("soon"))].into_iter().collect();
     let error = LinkOptions::read(given, Spelling::Camel).unwrap_err();
     assert_eq!(told(&error, Spelling::Camel)[0], "timeout");
+    // What there is not is called as the host called it.
+    for unknown in ["max_rows", "identities"] {
+        let given: Map<String, Value> = [(unknown.to_owned(), Value::Null)].into_iter().collect();
+        let error = LinkOptions::read(given, Spelling::Camel).unwrap_err();
+        assert_eq!(
+            told(&error, Spelling::Camel)[..2],
+            [unknown.to_owned(), format!("there is no option `{unknown}`")]
+        );
+    }
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Model {
 
     /// Measures on these prompts which way to compute tokens ahead is the fastest, with options as in `generate`. `cancel`
     /// and Ctrl-C end it within one layer.
-    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
+    #[pyo3(signature = (prompts, *, cancel=None, **options), text_signature = "($self, prompts, *, append=False, max_tokens=128, temperature=0.0, top_k=None, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, penalty_window=64, logit_bias=None, seed=None, speculate='auto', draft_tokens=None, draft_tree=None, draft_texts=(), stop=(), json_schema=None, regex=None, grammar=None, response_format=None, ignore_eos=False, logprobs=None, priority=0, cancel=None)")]
     fn tune_speculation<'py>(
         &self,
         py: Python<'py>,

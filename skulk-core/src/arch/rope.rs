@@ -86,6 +86,8 @@ pub enum RopeScaling {
 /// By how much pairs turn for a position at most, in radians: published models' turn by 1 or little more. Of much larger
 /// angles nothing but noise is left, and no number at the end.
 const MOST_TURNED: f32 = 1e6;
+/// Elements of a head whose pairs are looked at.
+const MOST_DIM: usize = 1 << 16;
 
 impl RopeSpec {
     /// Angle per position of each pair, for sequences of up to `context` positions: `dim / 2` values, in radians.
@@ -163,6 +165,10 @@ impl RopeSpec {
             ));
         }
         self.check_scaling()?;
+        if self.dim > MOST_DIM {
+            // Heads are not as long, which is said of them.
+            return Ok(());
+        }
         let of = |context| self.inverse_frequencies(context).into_iter();
         match of(0).chain(of(usize::MAX)).find(|turn| !(0.0..=MOST_TURNED).contains(turn)) {
             None => Ok(()),
