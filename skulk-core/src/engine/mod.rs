@@ -1,7 +1,7 @@
 //! Which device computes a range of layers? Engines, and the shards they load.
 //!
 //! [`Engine`] and [`Shard`] are object safe and speak plain host buffers, so that no tensor library
-//! leaks out and a shard on another machine is just another implementation. Inside, an engine is a
+//! leaks out and others can wrap them. Inside, an engine is a
 //! set of operations on device buffers (`backend::Backend`) that the decoder is written against.
 
 pub(crate) mod backend;

@@ -289,8 +289,9 @@ fn heads_without_a_layer_change_no_text() {
         Inventory::from_draft_model(&*open_checkpoint(path("llama")).unwrap(), folder.path()).unwrap();
     assert_eq!(counted.weights(), 4 * (2 * 256 * 256 + 2 * 256), "{counted:?}");
     let prompt = reference_prompt("llama", 1);
-    let expected = fresh(&model, prompt.clone(), &greedy(40).speculate(Speculate::Off)).ids;
-    for options in [greedy(40), greedy(40).speculate(Speculate::DraftModel).draft_tokens(2)] {
+    // Fewer steps in all than those behind which a head is given up.
+    let expected = fresh(&model, prompt.clone(), &greedy(20).speculate(Speculate::Off)).ids;
+    for options in [greedy(20), greedy(20).speculate(Speculate::DraftModel).draft_tokens(2)] {
         let output = fresh(&model, prompt.clone(), &options);
         assert_eq!((output.ids, output.finish.warnings), (expected.clone(), vec![]));
     }
