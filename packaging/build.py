@@ -1,6 +1,7 @@
 """What is shipped? Builds it into dist/, looks into it, and installs it into clean environments.
 
     python3 packaging/build.py [wheel] [npm] [swift] [crate]
+    python3 packaging/build.py licences                         # only those of dependencies
 
 Needs what tests/run needs; takes the virtual environment .venv that tests/run makes, or this interpreter's maturin.
 Swift's package is that of Linux; of Apple's platforms skulk-swift/xcframework makes it.
@@ -28,10 +29,11 @@ TEXT = "Once upon a time, there was a little girl"
 LARGEST = 15_000_000
 """Bytes that a package may have."""
 LICENCES = {
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC",
-    "MIT", "MIT-0", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib",
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0",
+    "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib",
 }  # fmt: skip
-"""What dependencies may be licensed under. MPL-2.0 asks for nothing of those who leave its files as they are."""
+"""What dependencies may be licensed under. MPL-2.0 asks for nothing of those who leave its files as they are;
+CDLA-Permissive-2.0 is that of a list of certificates."""
 OWN = ("LICENSE-APACHE", "LICENSE-MIT")
 """What every package has to say about its own licence."""
 
@@ -165,6 +167,8 @@ BUILDERS = {"wheel": wheel, "npm": npm, "swift": swift, "crate": crate}
 
 def main() -> None:
     wanted = sys.argv[1:] or list(BUILDERS)
+    if wanted == ["licences"]:
+        return licences()
     unknown = set(wanted) - set(BUILDERS)
     if unknown:
         sys.exit(f"expected {', '.join(BUILDERS)}, found {', '.join(sorted(unknown))}\n{__doc__}")
