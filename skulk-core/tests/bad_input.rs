@@ -355,7 +355,7 @@ fn configurations() {
         ("model_type", json!(7), ConfigInvalid, "model_type"),
         ("hidden_act", json!("relu6"), ArchUnsupported, "relu6"),
         ("rope_parameters", rope("dynamic"), ArchUnsupported, "dynamic"),
-        ("rope_parameters", rope("yarn"), ConfigInvalid, "original_max_position_embeddings"),
+        ("rope_parameters", rope("yarn"), ConfigInvalid, "rope_parameters.factor"),
         ("rope_parameters", rope("linear"), ConfigInvalid, "rope_parameters.factor"),
         ("rope_parameters", json!([1]), ConfigInvalid, "rope_parameters"),
         ("rope_parameters", json!({"rope_theta": -1.0}), ConfigInvalid, "theta"),

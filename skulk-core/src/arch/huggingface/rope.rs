@@ -85,11 +85,21 @@ pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
     Ok(RopeSpec { theta, dim, layout: RopeLayout::Halves, scaling, amplitude })
 }
 
+const ORIGINAL: &str = "original_max_position_embeddings";
+
 /// How frequencies are scaled, and by what that multiplies rotated elements.
 pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(RopeScaling, f32)> {
+    // Trained positions: what the model says itself goes before what the scaling says, as in transformers, and a model that
+    // says nothing was trained with all it has.
+    let stated = match config.opt_f64(ORIGINAL)? {
+        None => section.opt_f64(ORIGINAL)?,
+        own => own,
+    };
+    let original = || stated.map_or_else(|| config.f64("max_position_embeddings"), Ok);
     let stretched = |original: f64| match section.opt_f64("factor")? {
+        None if stated.is_some() => config.f64("max_position_embeddings").map(|most| most / original),
+        None => section.f64("factor"),
         Some(factor) => Ok(factor),
-        None => config.f64("max_position_embeddings").map(|most| most / original),
     };
     let plain = |scaling| Ok((scaling, 1.0));
     match section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") {
@@ -99,10 +109,10 @@ pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(Rope
             factor: section.f64("factor")?,
             low_freq_factor: section.f64("low_freq_factor")?,
             high_freq_factor: section.f64("high_freq_factor")?,
-            original_context: section.f64("original_max_position_embeddings")?,
+            original_context: original()?,
         }),
         "yarn" => {
-            let original_context = section.f64("original_max_position_embeddings")?;
+            let original_context = original()?;
             let factor = stretched(original_context)?;
             let scale = |by: f64| magnitude(factor, by);
             let [all, of_scores] = ["mscale", "mscale_all_dim"].map(|key| section.opt_f64(key));
@@ -126,8 +136,7 @@ pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(Rope
             Ok((scaling, amplitude as f32))
         }
         "longrope" | "su" => {
-            let stated = section.opt_f64("original_max_position_embeddings")?;
-            let original = stated.map_or_else(|| config.f64("original_max_position_embeddings"), Ok)?;
+            let original = original()?;
             let factor = stretched(original)?;
             let amplitude = match section.opt_f64("attention_factor")? {
                 Some(stated) => stated,

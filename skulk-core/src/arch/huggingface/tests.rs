@@ -171,6 +171,24 @@ fn deepseek_scales_scores_where_yarn_stretches() {
     assert!((plain.layers[0].attention().unwrap().scale - 0.144_337_57).abs() < 1e-7);
 }
 
+/// As transformers does it: the model's own statement, the scaling's, all positions.
+#[test]
+fn trained_positions_are_stated_in_three_places() {
+    const STATED: &str = "original_max_position_embeddings";
+    let described = |own: Value, of_scaling: Value| {
+        let yarn = json!({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, STATED: of_scaling});
+        let most = ("max_position_embeddings", json!(4096));
+        let spec = described("llama", &[most, (STATED, own), ("rope_parameters", yarn)]).unwrap();
+        match spec.ropes[0].scaling {
+            RopeScaling::Yarn { factor, original_context, .. } => (factor, original_context),
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(described(Value::Null, Value::Null), (4.0, 4096.0));
+    assert_eq!(described(Value::Null, json!(1024)), (4.0, 1024.0));
+    assert_eq!(described(json!(512), json!(1024)), (4.0, 512.0));
+}
+
 #[test]
 fn queries_may_have_no_latent_vector() {
     let spec = described("deepseek_v3", &[("q_lora_rank", Value::Null)]).unwrap();
