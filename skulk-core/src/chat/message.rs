@@ -233,10 +233,15 @@ impl Message {
         self.parts().map(text).collect()
     }
 
+    /// With other text.
+    pub(super) fn saying(&self, text: String) -> Self {
+        self.with_content(Json::String(text))
+    }
+
     /// With other content.
-    pub(super) fn saying(&self, content: String) -> Self {
+    pub(super) fn with_content(&self, content: Json) -> Self {
         let mut message = self.clone();
-        message.0.set("content", Json::String(content));
+        message.0.set("content", content);
         message
     }
 

@@ -1,5 +1,6 @@
 //! What is the prompt of a conversation, for a given model?
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::guard::Guard;
 use super::json::Json;
-use super::message::{Message, Tool};
+use super::message::{Content, Message, Part, Tool};
 use super::parse::OutputSyntax;
 use super::template::{ChatTemplate, Conversation, TemplateOptions};
 use super::{dsml, gemma4};
@@ -137,6 +138,9 @@ impl ChatRenderer {
     /// The prompt for the assistant's next turn. An assistant's message without calls at the end is the beginning of
     /// that turn, which is to be continued: the prompt ends behind what it says.
     ///
+    /// Content in parts reaches templates that take parts. Others get the texts as one, a line each, as llama.cpp and vLLM
+    /// give it. Parts with pictures, sound or files are refused.
+    ///
     /// Templates get the reasoning that was asked for, as the [profile](Profile::reasoning) makes it possible, as
     /// `enable_thinking`, `thinking` and `reasoning_effort`, and arguments of tool calls as objects. Nemotron is told by
     /// `/think` and `/no_think`.
@@ -151,7 +155,14 @@ impl ChatRenderer {
         if !options.trust_messages {
             messages.iter().enumerate().try_for_each(|(at, message)| self.guard.role(at, message.role()))?;
         }
-        let (messages, continues) = continued(messages)?;
+        let template_options = options.for_template(self.profile.reasoning(options.reasoning));
+        let in_form = match &self.template {
+            Some(template) if self.profile.prompt_renderer == PromptRenderer::Tokenizer => {
+                in_form(template, messages, &template_options)?
+            }
+            _ => messages.to_vec(),
+        };
+        let (messages, continues) = continued(in_form)?;
         let ended = |text: String, conversation: &Conversation| match continues {
             true => up_to_mark(text, conversation),
             false => Ok(text),
@@ -164,7 +175,7 @@ impl ChatRenderer {
             }
             other => other,
         };
-        let template_options = options.for_template(reasoning).add_generation_prompt(!continues);
+        let template_options = template_options.add_generation_prompt(!continues);
         if renderer == PromptRenderer::Tokenizer {
             let template = self.template.as_ref().ok_or_else(no_template)?;
             let mut messages: Vec<Json> = messages.iter().map(Message::with_parsed_arguments).collect();
@@ -275,13 +286,63 @@ fn has_calls(messages: &[Message]) -> bool {
     messages.iter().any(|message| !message.tool_calls().is_empty())
 }
 
+/// What a template is tried with: does it write the text, or the object?
+const TRIED: &str = "Hello";
+
+/// Whether a template takes content in parts, rather than printing them as the objects that they are.
+fn takes_parts(template: &ChatTemplate, options: &TemplateOptions) -> bool {
+    let of_text = Message::user(TRIED);
+    let part = [("type", "text".into()), ("text", TRIED.into())];
+    let part = Json::Object(part.map(|(key, value): (&str, Json)| (key.to_owned(), value)).to_vec());
+    let in_parts = of_text.with_content(Json::Array(vec![part]));
+    let Ok(in_parts) = template.render(&[in_parts], options) else { return false };
+    let Ok(of_text) = template.render(&[of_text], options) else { return in_parts.contains(TRIED) };
+    let keys = |text: &str| text.matches("'type'").count() + text.matches("\"type\"").count();
+    in_parts.contains(TRIED) && keys(&in_parts) == keys(&of_text)
+}
+
+/// Messages in the form that the template takes. Where that is text alone, texts in parts become one, a line each.
+fn in_form(template: &ChatTemplate, messages: &[Message], options: &TemplateOptions) -> Result<Vec<Message>> {
+    let takes_parts = LazyCell::new(|| takes_parts(template, options));
+    let in_form = |(at, message): (usize, &Message)| {
+        if !matches!(message.content(), Content::Parts(_)) {
+            return Ok(message.clone());
+        }
+        let mut texts = Vec::new();
+        for (part, found) in message.parts().enumerate() {
+            match found {
+                Part::Text(text) => texts.push(text),
+                Part::Other(kind, json) if is_media(kind, json) || !*takes_parts => {
+                    return Err(Error::new(
+                        ErrorKind::ChatInvalid,
+                        format!(
+                            "expected text, found a part of type `{kind}`, which the prompt has no place for"
+                        ),
+                    )
+                    .with("field", format!("messages[{at}].content[{part}].type"))
+                    .with_hint("send text"));
+                }
+                Part::Other(..) => {}
+            }
+        }
+        Ok(if *takes_parts { message.clone() } else { message.saying(texts.join("\n")) })
+    };
+    messages.iter().enumerate().map(in_form).collect()
+}
+
+/// Whether a part has pictures, sound or a file: a template writes a mark for it at most.
+fn is_media(kind: &str, part: &Json) -> bool {
+    let Json::Object(fields) = part else { return false };
+    let has_data = fields.iter().any(|(field, _)| field != "type" && field != "label");
+    has_data && ["image", "audio", "video", "file"].iter().any(|media| kind.contains(media))
+}
+
 /// What marks the end of an answer that is to be continued: no character of Unicode's.
 const MARK: char = '\u{10ffff}';
 
 /// Messages, of which the last may be an answer that is to be continued, marked at its end. One that says nothing is left
 /// out.
-fn continued(messages: &[Message]) -> Result<(Vec<Message>, bool)> {
-    let mut messages = messages.to_vec();
+fn continued(mut messages: Vec<Message>) -> Result<(Vec<Message>, bool)> {
     let Some((begun, before)) = messages.split_last() else { return Ok((messages, false)) };
     if begun.role() != "assistant" || !begun.tool_calls().is_empty() {
         return Ok((messages, false));

@@ -1,7 +1,7 @@
 //! Do templates say what transformers makes of them?
 
 use sha2::{Digest, Sha256};
-use skulk::chat::{ChatRenderer, ChatTemplate, Json, RenderOptions, TemplateOptions, Tool};
+use skulk::chat::{ChatRenderer, ChatTemplate, Json, Message, RenderOptions, TemplateOptions, Tool};
 use skulk::{ErrorKind, Profile, open_checkpoint};
 
 use super::{fields, items, messages, suites, template, then, tokenizer};
@@ -86,6 +86,41 @@ fn chats_of_checkpoints_have_the_tokens_of_transformers() {
     }
     println!("{compared} chats compared");
     assert!(compared >= 6, "{compared}");
+}
+
+/// Of content in parts a template gets what it takes: texts become one where it would print the objects or fail.
+#[test]
+fn parts_are_text_where_templates_take_text() {
+    let folder = crate::fixtures::path("llama");
+    let printed = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    let added = "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}";
+    let written = "{% for m in messages %}<{{ m.role }}>{{ m.content | tojson }}{% endfor %}";
+    let taken = "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}\
+        {% for part in m.content %}{{ part.text if part.type == 'text' else '[' + part.type + ']' }}{% endfor %}\
+        {% endif %}{% endfor %}";
+    let rendered = |source: &str, content: &str| {
+        let template = ChatTemplate::new(source).unwrap();
+        let renderer = ChatRenderer::new(Profile::default(), Some(template), tokenizer(&folder)).unwrap();
+        let said = Message::from_json(&format!(r#"{{"role": "user", "content": {content}}}"#)).unwrap();
+        renderer.render(&[said], &RenderOptions::default()).map(|prompt| prompt.text)
+    };
+    let texts = r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#;
+    assert_eq!(rendered(printed, texts).unwrap(), "<user>a\nb");
+    assert_eq!(rendered(added, texts).unwrap(), "<user>a\nb");
+    assert_eq!(rendered(written, texts).unwrap(), r#"<user>"a\nb""#);
+    assert_eq!(rendered(taken, texts).unwrap(), "<user>ab");
+    assert_eq!(rendered(printed, "[]").unwrap(), "<user>");
+    // What a template has a place for reaches it, but for what no prompt can hold.
+    let thought = r#"[{"type": "thinking", "thinking": "x"}, {"type": "image"}]"#;
+    assert_eq!(rendered(taken, thought).unwrap(), "<user>[thinking][image]");
+    let picture = r#"[{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]"#;
+    for (source, content) in [(taken, picture), (printed, picture), (added, thought)] {
+        let error = rendered(source, content).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ChatInvalid);
+        let field = error.context().iter().find(|(key, _)| *key == "field").unwrap();
+        let at = usize::from(content == picture);
+        assert_eq!(field.1, format!("messages[0].content[{at}].type"), "{error}");
+    }
 }
 
 #[test]
