@@ -191,7 +191,13 @@ impl ArchSpec {
                 spec
             }
         };
-        spec.check().map_err(|e| e.with("file", checkpoint.path().display()))?;
+        // What does not fit together is named in words: it may stand in several fields.
+        let told_by = match checkpoint.metadata() {
+            Metadata::Gguf(_) => checkpoint.path().to_owned(),
+            Metadata::HuggingFace(metadata) => metadata.folder.join("config.json"),
+            Metadata::Vindex(metadata) => metadata.configuration().folder.join("index.json"),
+        };
+        spec.check().map_err(|e| e.with("file", told_by.display()))?;
         Ok(spec)
     }
 

@@ -1,7 +1,7 @@
 //! What do configurations of DeepSeek V3 and V3.2 say, and of those that took their attention over: Kimi K2, GLM 4.7 Flash
 //! and GLM 5?
 
-use super::glm::deepseek_experts;
+use super::glm::{Usual, deepseek_experts};
 use super::llama::LLAMA;
 use super::rope::{self, Asked};
 use super::{Family, Mixture, only};
@@ -17,10 +17,10 @@ pub(super) const DEEPSEEK_V3: Family = Family {
     label: "deepseek_v3",
     spelling: &HF_DEEPSEEK,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 4096,
     own_ropes: true,
-    mixture: |config, n_layers| experts(config, n_layers, 3),
+    mixture: |config, n_layers| experts(config, n_layers, &Usual { groups: [8, 4], scale: 2.5, dense: 3 }),
     own: latent,
     ..LLAMA
 };
@@ -31,7 +31,7 @@ pub(super) const GLM4_MOE_LITE: Family = Family {
     label: "glm4_moe_lite",
     context: 202_752,
     eps: 1e-5,
-    mixture: |config, n_layers| experts(config, n_layers, 1),
+    mixture: |config, n_layers| experts(config, n_layers, &Usual { groups: [1, 1], scale: 1.8, dense: 1 }),
     ..DEEPSEEK_V3
 };
 
@@ -47,6 +47,7 @@ pub(super) const GLM_MOE_DSA: Family = Family {
     label: "glm_moe_dsa",
     context: 202_752,
     eps: 1e-5,
+    mixture: |config, n_layers| experts(config, n_layers, &Usual { groups: [1, 1], scale: 2.5, dense: 3 }),
     own: |config, spec| sparse(config, spec, true),
     ..DEEPSEEK_V32
 };
@@ -95,10 +96,10 @@ fn shared(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     Ok((0..n_layers).map(|layer| !(layer + 1).saturating_sub(first).is_multiple_of(every)).collect())
 }
 
-/// Experts behind the first layers, of which `dense` have none where nothing is said.
-fn experts(config: &Config<'_>, n_layers: usize, dense: usize) -> Result<Option<Mixture>> {
-    let Some(mut mixture) = deepseek_experts(config, n_layers)? else { return Ok(None) };
-    mixture.sparse = sparse_layers(config, n_layers, dense)?;
+/// Experts behind the first layers.
+fn experts(config: &Config<'_>, n_layers: usize, usual: &Usual) -> Result<Option<Mixture>> {
+    let Some(mut mixture) = deepseek_experts(config, n_layers, usual)? else { return Ok(None) };
+    mixture.sparse = sparse_layers(config, n_layers, usual.dense)?;
     Ok(Some(mixture))
 }
 
@@ -143,7 +144,7 @@ pub(super) fn latent(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         base: ("rope_theta", DEEPSEEK_V3.theta),
         scaled: true,
         head_dim: rotated,
-        partial: false,
+        partial: None,
     };
     let mut rope = rope::rope(config, asked)?;
     if config.bool_or("rope_interleave", true)? {

@@ -14,7 +14,7 @@ pub(super) const GEMMA3: Family = Family {
     post_norms: true,
     norm_offset: 1.0,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     embedding_scale: |hidden| (hidden as f32).sqrt(),
     tied_embeddings: true,
     context: 131_072,

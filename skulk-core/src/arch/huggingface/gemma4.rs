@@ -166,7 +166,7 @@ fn ropes(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
             let message = format!("expected heads of one size in all layers with {kind}");
             return Err(config.error("per_layer_config", message));
         }
-        let asked = Asked { kind, base: ("rope_theta", theta), scaled: false, head_dim, partial: false };
+        let asked = Asked { kind, base: ("rope_theta", theta), scaled: false, head_dim, partial: None };
         let mut rope = rope::rope(config, asked)?;
         if config.opt("rope_parameters").is_none() && !slides {
             rope.scaling = crate::arch::RopeScaling::Proportional { rotated: head_dim / 8, factor: 1.0 };

@@ -12,7 +12,7 @@ pub(super) const GPT_OSS: Family = Family {
     label: "gpt_oss",
     spelling: &HF_GPT_OSS,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 131_072,
     eps: 1e-5,
     head_dim: |_, _| 64,

@@ -12,7 +12,7 @@ use crate::arch::{
 };
 use crate::error::Result;
 
-pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: false, own: granite, ..LLAMA };
+pub(super) const GRANITE: Family = Family { label: "granite", partial_rotary: None, own: granite, ..LLAMA };
 
 pub(super) const GRANITE_HYBRID: Family = Family {
     label: "granitemoehybrid",
@@ -35,7 +35,7 @@ fn granite(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
 }
 
 fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
-    let n_experts = config.usize_or("num_local_experts", 0)?;
+    let n_experts = config.usize_or("num_local_experts", 8)?;
     if n_experts == 0 {
         return Ok(None);
     }
@@ -70,7 +70,7 @@ fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         interleaved: Interleaved::No,
         decay: StoredDecay::Logarithm,
     };
-    let rotates = match config.opt_str("position_embedding_type")?.unwrap_or("rope") {
+    let rotates = match config.opt_str("position_embedding_type")?.unwrap_or("nope") {
         "nope" => false,
         other => only(config, "position_embedding_type", other, "rope").map(|()| true)?,
     };

@@ -14,9 +14,10 @@ pub(super) const LLAMA: Family = Family {
     post_norms: false,
     norm_offset: 0.0,
     qkv_bias: false,
+    attention_bias: false,
     output_bias: true,
     mlp_bias: true,
-    partial_rotary: true,
+    partial_rotary: Some(1.0),
     embedding_scale: |_| 1.0,
     tied_embeddings: false,
     context: 2048,
@@ -38,7 +39,7 @@ pub(super) const LLAMA: Family = Family {
 pub(super) const MISTRAL: Family = Family {
     label: "mistral",
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 131_072,
     windows: |config, n_layers| Ok(vec![config.usize_unless_null("sliding_window", 4096)?; n_layers]),
     ..LLAMA
@@ -68,7 +69,7 @@ pub(super) const MIXTRAL: Family = Family {
 
 pub(super) const SMOLLM3: Family = Family {
     label: "smollm3",
-    partial_rotary: false,
+    partial_rotary: None,
     tied_embeddings: true,
     context: 32_768,
     theta: 2_000_000.0,

@@ -11,7 +11,7 @@ pub(super) const LLAMA4: Family = Family {
     label: "llama4",
     spelling: &HF_LLAMA4,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 131_072,
     eps: 1e-5,
     ffn_width: "intermediate_size_mlp",

@@ -137,12 +137,15 @@ struct Family {
     norm_offset: f32,
     /// Queries, keys and values have biases, whatever the configuration says.
     qkv_bias: bool,
+    /// They have, and the output projection may have, unless `attention_bias` says so.
+    attention_bias: bool,
     /// Where there are biases, the output projection has one, too.
     output_bias: bool,
     /// Feed-forward blocks may have biases (`mlp_bias`). Elsewhere that field counts for nothing.
     mlp_bias: bool,
-    /// Heads may have parts that are not rotated (`partial_rotary_factor`), likewise.
-    partial_rotary: bool,
+    /// Heads may have parts that are not rotated: the share that is, unless `partial_rotary_factor` says so. Elsewhere that
+    /// field counts for nothing.
+    partial_rotary: Option<f32>,
     embedding_scale: fn(usize) -> f32,
     tied_embeddings: bool,
     context: usize,
@@ -195,7 +198,7 @@ fn describe(config: &Config<'_>, prefix: String, family: &Family) -> Result<Arch
     if let Some(theta) = family.local_theta {
         ropes.push(rope::rope(config, asked("sliding_attention", ("rope_local_base_freq", theta), false))?);
     }
-    let attention_bias = config.bool_or("attention_bias", false)? || family.qkv_bias;
+    let attention_bias = config.bool_or("attention_bias", family.attention_bias)? || family.qkv_bias;
     let attention = AttentionSpec {
         n_heads: common.n_heads,
         n_kv_heads: common.n_kv_heads,

@@ -1,6 +1,6 @@
 //! What do configurations of Nemotron-H say? Layers of one block each: states, attention, a feed-forward block or experts.
 
-use super::glm::deepseek_experts;
+use super::glm::{Usual, deepseek_experts};
 use super::granite::steps;
 use super::llama::LLAMA;
 use super::{Family, Mixture, only};
@@ -16,7 +16,7 @@ pub(super) const NEMOTRON_H: Family = Family {
     label: "nemotron_h",
     spelling: &HF_NEMOTRON_H,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     activation: ("mlp_hidden_act", Activation::SquaredRelu),
     head_dim: |_, _| 128,
     windows: |_, n_layers| Ok(vec![None; n_layers]),
@@ -63,13 +63,16 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
         return Ok(None);
     }
     let width = config.usize("moe_shared_expert_intermediate_size")?;
-    let shared = (config.usize_or("n_shared_experts", 1)? > 0).then(|| SharedExpert::new(width));
+    let shared = Some(SharedExpert::new(width));
     let sparse = blocks.iter().map(|block| *block == Block::Experts).collect();
-    Ok(deepseek_experts(config, n_layers)?.map(|mixture| Mixture { shared, sparse, ..mixture }))
+    let usual = Usual { groups: [1, 1], scale: 1.0, dense: 0 };
+    Ok(deepseek_experts(config, n_layers, &usual)?.map(|mixture| Mixture { shared, sparse, ..mixture }))
 }
 
 fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
-    for field in ["mamba_proj_bias", "use_bias"] {
+    let states_act = config.opt_str("mamba_hidden_act")?.unwrap_or("silu");
+    only(config, "mamba_hidden_act", states_act, "silu")?;
+    for field in ["mamba_proj_bias", "mlp_bias", "use_bias"] {
         only(config, field, config.bool_or(field, false)?, false)?;
     }
     only(config, "moe_latent_size", config.opt_usize("moe_latent_size")?, None)?;

@@ -13,7 +13,7 @@ pub(super) const OLMO3: Family = Family {
     pre_norms: false,
     post_norms: true,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 65_536,
     eps: 1e-5,
     theta: 500_000.0,

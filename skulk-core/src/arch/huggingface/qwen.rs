@@ -11,7 +11,7 @@ pub(super) const QWEN2: Family = Family {
     qkv_bias: true,
     output_bias: false,
     mlp_bias: false,
-    partial_rotary: false,
+    partial_rotary: None,
     context: 32_768,
     windows: qwen_windows,
     ..LLAMA

@@ -93,9 +93,5 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec, interleaved: Interleaved) -> Re
             attention.output_gate = true;
         }
     }
-    let parameters = config.opt("rope_parameters").and_then(|section| section.get("partial_rotary_factor"));
-    if parameters.or(config.opt("partial_rotary_factor")).is_none() {
-        spec.ropes.iter_mut().for_each(|rope| rope.dim /= 4);
-    }
     Ok(())
 }

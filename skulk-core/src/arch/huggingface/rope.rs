@@ -18,7 +18,7 @@ pub(super) struct Asked {
     pub(super) scaled: bool,
     /// Elements of a head, and whether some may be left as they are.
     pub(super) head_dim: usize,
-    pub(super) partial: bool,
+    pub(super) partial: Option<f32>,
 }
 
 /// The elements of a head that are rotated.
@@ -74,11 +74,12 @@ pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
         let scaling = RopeScaling::Proportional { rotated, factor };
         return Ok(RopeSpec { theta, dim: head_dim, layout: RopeLayout::Halves, scaling, amplitude: 1.0 });
     }
-    let share = if partial {
-        let stated = section.opt_f32("partial_rotary_factor")?;
-        stated.map_or_else(|| config.f32_or("partial_rotary_factor", 1.0), Ok)?
-    } else {
-        1.0
+    let share = match partial {
+        Some(usual) => {
+            let stated = section.opt_f32("partial_rotary_factor")?;
+            stated.map_or_else(|| config.f32_or("partial_rotary_factor", usual), Ok)?
+        }
+        None => 1.0,
     };
     let dim = rotary_dim(config, head_dim, share)?;
     let (scaling, amplitude) = scaling(config, &section)?;

@@ -34,12 +34,16 @@ struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// Numbers of a list that has one for each layer, or more: what is behind belongs to layers that predict tokens ahead.
-    /// Zeros where there is none.
-    fn numbers(&self, key: &'static str) -> Result<Vec<f32>> {
+    /// Zeros where there is no list.
+    fn numbers_or_zeros(&self, key: &'static str) -> Result<Vec<f32>> {
         if self.config.opt(key).is_none() {
             return Ok(vec![0.0; self.n_layers]);
         }
+        self.numbers(key)
+    }
+
+    /// Numbers of a list that has one for each layer, or more: what is behind belongs to layers that predict tokens ahead.
+    fn numbers(&self, key: &'static str) -> Result<Vec<f32>> {
         let list = self.config.f32s_or_nulls(key)?;
         self.whole(key, list.len())?;
         Ok(list)
@@ -151,7 +155,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     }
     ropes(config, spec)?;
     let lists = Lists { config, n_layers };
-    let limits = [lists.numbers("swiglu_limits")?, lists.numbers("swiglu_limits_shared")?];
+    let limits = [lists.numbers_or_zeros("swiglu_limits")?, lists.numbers_or_zeros("swiglu_limits_shared")?];
     for (at, layer) in spec.layers.iter_mut().enumerate() {
         let clamped =
             |limits: &[f32]| Some(limits[at]).filter(|limit| *limit > 0.0).map(Activation::ClampedSilu);

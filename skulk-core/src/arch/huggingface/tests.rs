@@ -50,6 +50,9 @@ fn impossible_and_unknown_values_are_told() {
         ("ministral3", "rope_parameters.rope_theta", json!(1.0), ConfigInvalid, "theta"),
         ("smollm3", "no_rope_layers", json!([1, 1]), ConfigInvalid, "no_rope_layers"),
         ("smollm3", "no_rope_layers", json!([1, 1, 2, 0]), ConfigInvalid, "no_rope_layers"),
+        ("nemotron_h", "mlp_bias", json!(true), ArchUnsupported, "mlp_bias"),
+        ("nemotron_h", "mamba_hidden_act", json!("gelu"), ArchUnsupported, "mamba_hidden_act"),
+        ("step3p5", "rope_theta", Value::Null, ConfigInvalid, "rope_theta"),
         ("granite", "logits_scaling", json!(0), ConfigInvalid, "logit scale"),
         ("granite", "residual_multiplier", json!(-1.0), ConfigInvalid, "residual"),
         ("granite", "attention_multiplier", json!(0), ConfigInvalid, "attention scale"),
@@ -187,6 +190,34 @@ fn trained_positions_are_stated_in_three_places() {
     assert_eq!(described(Value::Null, Value::Null), (4.0, 4096.0));
     assert_eq!(described(Value::Null, json!(1024)), (4.0, 1024.0));
     assert_eq!(described(json!(512), json!(1024)), (4.0, 512.0));
+}
+
+/// What transformers' own defaults are is left out of what it writes.
+#[test]
+fn what_is_left_out_is_as_in_transformers() {
+    let without = |model: &str, fields: &[&str]| {
+        let fields: Vec<_> = fields.iter().map(|field| (*field, Value::Null)).collect();
+        described(model, &fields).unwrap()
+    };
+    let whole = |model: &str| described(model, &[]).unwrap();
+    for (model, fields) in [
+        ("deepseek_v3", &["n_shared_experts", "routed_scaling_factor"][..]),
+        ("deepseek_v32", &["n_shared_experts", "routed_scaling_factor"]),
+        ("glm4_moe_lite", &["n_shared_experts", "routed_scaling_factor", "n_group", "topk_group"]),
+        ("glm_moe_dsa", &["n_shared_experts", "routed_scaling_factor", "n_group", "topk_group"]),
+        ("glm4", &["attention_bias", "rope_parameters.partial_rotary_factor"]),
+        ("glm4_moe", &["n_shared_experts", "first_k_dense_replace", "rope_parameters.partial_rotary_factor"]),
+        ("qwen3_next", &["rope_parameters.partial_rotary_factor"]),
+        ("granitemoehybrid", &["num_local_experts", "position_embedding_type"]),
+        ("nemotron_h_moe", &["n_shared_experts", "n_group", "topk_group", "mlp_bias", "mamba_hidden_act"]),
+    ] {
+        assert_eq!(without(model, fields), whole(model), "{model}");
+    }
+    let groups = |spec: ArchSpec| spec.layers.iter().find_map(|layer| layer.ffn.experts?.groups);
+    let of_eight = Some(ExpertGroups { n_groups: 8, n_used: 4 });
+    assert_eq!(groups(without("deepseek_v3", &["n_group", "topk_group"])), of_eight);
+    let scale = |spec: ArchSpec| spec.layers.iter().find_map(|layer| Some(layer.ffn.experts?.scale));
+    assert_eq!(scale(without("glm4_moe", &["routed_scaling_factor"])), Some(1.0));
 }
 
 #[test]
