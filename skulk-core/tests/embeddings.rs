@@ -184,6 +184,10 @@ fn what_the_folder_declares_is_done() {
     assert!(max.iter().zip(cls.iter().zip(&last)).all(|(max, (cls, last))| max >= cls && max >= last));
     let both = pooled(&json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true }));
     assert_eq!(both, [cls.clone(), mean.clone()].concat());
+    // As in sentence-transformers the mean counts where nothing is said of it.
+    assert_eq!(pooled(&json!({ "pooling_mode_cls_token": true })), both);
+    assert_eq!(pooled(&json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false })), cls);
+    assert_eq!(pooled(&json!({ "include_prompt": false })), mean);
     let weighted = mode("weightedmean");
     assert!(weighted != mean && weighted.iter().zip(&max).all(|(weighted, max)| weighted <= max));
     put(path, "modules.json", &json!([transformer, pooling, normalize]));
@@ -205,13 +209,47 @@ fn long_texts_are_cut_or_refused() {
     assert_eq!(model.max_tokens(), 6);
     let [long, short] = ["the cat sat on a mat", "the cat sat on"];
     assert_eq!(model.embed(&[long]).unwrap(), model.embed(&[short]).unwrap());
-    let error = model.embed_with(&[short, long], &EmbedOptions::default().truncate(false)).unwrap_err();
+    let whole = EmbedOptions::default().truncate(false);
+    let error = model.embed_with(&[short, long], &whole).unwrap_err();
     assert_eq!(error.kind(), InvalidArgument);
     assert!(error.to_string().contains("texts.1") && error.to_string().contains('8'), "{error}");
+    // Of far longer ones not all is looked at; words that are none are one token, however long.
+    let longer = "the cat sat on\n".repeat(5000);
+    assert_eq!(model.embed(&[&longer]).unwrap(), model.embed(&[short]).unwrap());
+    let error = model.embed_with(&[&longer], &whole).unwrap_err();
+    assert!(error.to_string().contains("found more than"), "{error}");
+    let word = "é".repeat(50_000);
+    assert_eq!(model.embed_with(&[&word], &whole).unwrap(), model.embed(&["x"]).unwrap());
     let cancel = CancelToken::new();
     cancel.cancel();
     let error = model.embed_with(&[short], &EmbedOptions::default().cancel(cancel)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn what_transformers_is_told_of_texts_counts() {
+    let folder = folder();
+    let path = folder.path();
+    let told = |config: Value| {
+        put(path, "tokenizer_config.json", &config);
+        open(path).unwrap().embed(&["CAT"]).unwrap()
+    };
+    let lowered = told(json!({}));
+    assert_eq!(lowered, open(path).unwrap().embed(&["cat"]).unwrap());
+    let as_it_is = told(json!({ "do_lower_case": false, "tokenizer_class": "BertTokenizer" }));
+    assert_eq!(as_it_is, open(path).unwrap().embed(&["[UNK]"]).unwrap());
+    assert_eq!(told(json!({ "do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast" })), lowered);
+}
+
+#[test]
+fn damaged_weights_give_no_vectors() {
+    let folder = folder();
+    let mut bytes = weights(WIDTH);
+    bytes.as_chunks_mut::<4>().0.iter_mut().rev().take(8).for_each(|number| *number = f32::NAN.to_le_bytes());
+    write(folder.path(), "model.safetensors", &bytes);
+    let error = open(folder.path()).unwrap().embed(&["a cat"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::EngineFailed);
+    assert!(error.to_string().contains("texts.0") && error.hint().is_some(), "{error}");
 }
 
 #[test]
@@ -259,6 +297,21 @@ fn what_cannot_be_is_refused() {
     refused(&modules(json!([one("CLIPModel", "")])), ArchUnsupported, "CLIPModel");
     let tight = |path: &Path| put(path, "sentence_bert_config.json", &json!({ "max_seq_length": 2 }));
     refused(&tight, ConfigInvalid, "max_seq_length");
+    let tight = |path: &Path| put(path, "tokenizer_config.json", &json!({ "model_max_length": 2 }));
+    refused(&tight, ConfigInvalid, "tokenizer_config.json");
+    let slow = |path: &Path| {
+        let mut tokenizer = fixtures::json(&path.join("tokenizer.json"));
+        tokenizer["model"]["max_input_chars_per_word"] = json!(100_000);
+        put(path, "tokenizer.json", &tokenizer);
+    };
+    refused(&slow, ErrorKind::TokenizerInvalid, "max_input_chars_per_word");
+    let apart = |path: &Path| {
+        put(path, "modules.json", &json!([one("Transformer", ""), one("Pooling", "1")]));
+        put(path, "1/config.json", &json!({ "include_prompt": false }));
+        let prompt = json!({ "prompts": { "query": "a " }, "default_prompt_name": "query" });
+        put(path, "config_sentence_transformers.json", &prompt);
+    };
+    refused(&apart, ArchUnsupported, "include_prompt");
     refused(
         &|path| std::fs::remove_file(path.join("tokenizer.json")).unwrap(),
         ErrorKind::TokenizerInvalid,

@@ -8,14 +8,17 @@ use candle_transformers::models::bert::{BertModel, Config, HiddenAct, PositionEm
 use serde_json::Value;
 
 use super::declared::wrong;
+use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::safetensors::HfMetadata;
-use crate::weights::{Checkpoint, Region};
+use crate::weights::{Checkpoint, Region, available_memory};
 
 /// No size of a configuration is larger.
 const MAX_SIZE: usize = 1 << 24;
 const MAX_LAYERS: usize = 1024;
+/// Texts of so many tokens need little memory beside the weights.
+const FEW_TOKENS: usize = 512;
 
 /// The network and its sizes.
 pub(super) struct Bert {
@@ -23,6 +26,7 @@ pub(super) struct Bert {
     pub(super) width: usize,
     pub(super) positions: usize,
     pub(super) vocabulary: usize,
+    heads: usize,
 }
 
 impl Bert {
@@ -53,11 +57,13 @@ impl Bert {
             width: config.hidden_size,
             positions: config.max_position_embeddings,
             vocabulary: config.vocab_size,
+            heads: config.num_attention_heads,
         })
     }
 
     /// The vector of each token, one behind the other.
     pub(super) fn run(&self, tokens: &[TokenId]) -> Result<Vec<f32>> {
+        self.expect_room(tokens.len())?;
         let run = || -> CandleResult<Vec<f32>> {
             let ids: Vec<u32> = tokens.iter().map(|token| token.0).collect();
             let ids = Tensor::from_vec(ids, (1, tokens.len()), &Device::Cpu)?;
@@ -65,6 +71,25 @@ impl Bert {
             self.network.forward(&ids, &types, None)?.flatten_all()?.to_vec1()
         };
         run().map_err(failed)
+    }
+}
+
+impl Bert {
+    /// `Ok` where there is memory for a layer's scores. Candle, which has all of them at a time, would end the process.
+    fn expect_room(&self, tokens: usize) -> Result<()> {
+        /// Scores are there before and behind what makes weights of them, which needs as many again.
+        const COPIES: usize = 4;
+        if tokens <= FEW_TOKENS {
+            return Ok(());
+        }
+        let numbers = tokens.saturating_mul(tokens).saturating_mul(self.heads).saturating_mul(COPIES);
+        let bytes = ByteSize((numbers as u64).saturating_mul(size_of::<f32>() as u64));
+        let free = available_memory().is_none_or(|(available, _)| bytes <= available);
+        if free && Vec::<f32>::new().try_reserve_exact(numbers).is_ok() {
+            return Ok(());
+        }
+        let message = format!("no memory for the attention of {tokens} tokens, {bytes}");
+        Err(Error::new(ErrorKind::OutOfMemory, message).with_hint("split the text, or free memory"))
     }
 }
 

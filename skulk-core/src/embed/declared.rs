@@ -47,7 +47,10 @@ pub(super) struct Declared {
     pub(super) lower_case: bool,
     /// Goes before every text.
     pub(super) prompt: String,
-    pub(super) max_tokens: Option<usize>,
+    /// Whether the prompt's tokens count like those of the text.
+    pub(super) pools_prompt: bool,
+    /// With the file and the field that say so.
+    pub(super) max_tokens: Option<(usize, PathBuf, &'static str)>,
 }
 
 impl Declared {
@@ -60,6 +63,7 @@ impl Declared {
             normalize: false,
             lower_case: false,
             prompt: String::new(),
+            pools_prompt: true,
             max_tokens: None,
         };
         let file = folder.join("modules.json");
@@ -70,12 +74,11 @@ impl Declared {
         if let Some(config) = read_object(&file)? {
             declared.lower_case = flag(&file, &config, "do_lower_case")?.unwrap_or(false);
             declared.max_tokens = match config.get("max_seq_length").filter(|value| !value.is_null()) {
-                Some(value) => Some(
-                    value
-                        .as_u64()
-                        .and_then(|n| n.try_into().ok())
-                        .ok_or_else(|| wrong(&file, "max_seq_length", "a whole number", value))?,
-                ),
+                Some(value) => {
+                    let most = value.as_u64().and_then(|n| n.try_into().ok());
+                    let most = most.ok_or_else(|| wrong(&file, "max_seq_length", "a whole number", value))?;
+                    Some((most, file, "max_seq_length"))
+                }
                 None => None,
             };
         }
@@ -87,6 +90,13 @@ impl Declared {
                 declared.prompt = prompt
                     .ok_or_else(|| wrong(&file, "default_prompt_name", "the name of a prompt", name))?
                     .to_owned();
+            }
+            if !(declared.pools_prompt || declared.prompt.is_empty()) {
+                let message = "prompts whose tokens do not count are not supported";
+                return Err(Error::new(ErrorKind::ArchUnsupported, message)
+                    .with("field", "include_prompt")
+                    .with("file", file.display())
+                    .with_hint("choose a model that pools its prompt, or one without a default prompt"));
             }
         }
         Ok(declared)
@@ -108,7 +118,8 @@ impl Declared {
             match (name, at, pooled) {
                 ("Transformer", 0, _) => self.folder = folder.join(path),
                 ("Pooling", 1.., false) => {
-                    self.poolings = poolings(&folder.join(path).join("config.json"))?;
+                    let file = folder.join(path).join("config.json");
+                    (self.poolings, self.pools_prompt) = poolings(&file)?;
                     pooled = true;
                 }
                 ("Normalize", 2.., true) => self.normalize = true,
@@ -128,29 +139,31 @@ impl Declared {
     }
 }
 
-/// The ways of pooling that a module's configuration names.
-fn poolings(file: &Path) -> Result<Vec<Pooling>> {
+/// The ways of pooling that a module's configuration names, and whether a prompt's tokens count.
+fn poolings(file: &Path) -> Result<(Vec<Pooling>, bool)> {
     let config = read_object(file)?.ok_or_else(|| {
         Error::new(ErrorKind::FileNotFound, "expected the configuration of pooling, found none")
             .with("file", file.display())
             .with_hint("fetch the whole repository, with its folders")
     })?;
+    let pools_prompt = flag(file, &config, "include_prompt")?.unwrap_or(true);
     if let Some(mode) = config.get("pooling_mode").filter(|mode| !mode.is_null()) {
         let known = mode.as_str().and_then(|mode| mode.parse().ok());
         return known
-            .map(|pooling| vec![pooling])
+            .map(|pooling| (vec![pooling], pools_prompt))
             .ok_or_else(|| wrong(file, "pooling_mode", "a way of pooling", mode));
     }
     let mut found = Vec::new();
     for (pooling, key) in Pooling::ALL.iter().zip(FLAGS) {
-        if flag(file, &config, key)?.unwrap_or(false) {
+        // As in sentence-transformers the mean counts unless it is said that it does not.
+        if flag(file, &config, key)?.unwrap_or(*pooling == Pooling::Mean) {
             found.push(*pooling);
         }
     }
     if found.is_empty() {
         return Err(wrong(file, "pooling_mode_mean_tokens", "one way of pooling at least", &Value::Null));
     }
-    Ok(found)
+    Ok((found, pools_prompt))
 }
 
 fn flag(file: &Path, config: &Value, key: &'static str) -> Result<Option<bool>> {

@@ -22,6 +22,11 @@ use crate::macros::setters;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Metadata, open_checkpoint};
 
+/// Bytes of a text for each token that counts, in which there are usually more.
+const BYTES_OF_TOKEN: usize = 64;
+/// Bytes of a text that are looked at, however few tokens they have.
+const MOST_BYTES: usize = 4 << 20;
+
 /// How an embedding model is loaded.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -46,8 +51,8 @@ setters!(EmbeddingOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EmbedOptions {
-    /// Of texts with more than [`EmbeddingModel::max_tokens`] only the beginning counts, as with sentence-transformers.
-    /// Without it they are an error.
+    /// Of texts with more than [`EmbeddingModel::max_tokens`] only the beginning counts, as with sentence-transformers, and
+    /// of any the first 4 MiB, or 64 bytes for each token that counts if that is more. Without it longer ones are an error.
     pub truncate: bool,
     /// Ends it, after the texts that are being computed.
     pub cancel: CancelToken,
@@ -122,20 +127,18 @@ impl EmbeddingModel {
                 .with("file", declared.folder.join("tokenizer.json").display())
                 .with_hint("fetch the tokenizer that belongs to the weights"));
         }
-        let named =
-            metadata.tokenizer_config.as_ref().and_then(|config| config.get("model_max_length")?.as_u64());
-        let named = declared.max_tokens.or_else(|| named?.try_into().ok());
-        let max_tokens = network.positions.min(named.unwrap_or(usize::MAX));
+        let beside = || {
+            // Transformers writes a number with thirty digits where there is no limit.
+            let most = metadata.tokenizer_config.as_ref()?.get("model_max_length")?.as_u64()?;
+            Some((most.try_into().ok()?, declared.folder.join("tokenizer_config.json"), "model_max_length"))
+        };
+        let positions = (network.positions, declared.folder.join("config.json"), "max_position_embeddings");
+        let stated = declared.max_tokens.clone().or_else(beside).filter(|(most, ..)| *most < positions.0);
+        let (max_tokens, file, field) = stated.unwrap_or(positions);
         let room = tokenizer.encode("", true)?.len();
         if max_tokens <= room {
-            let found = max_tokens.into();
             let expected = format!("more than {room} tokens, which every text has");
-            return Err(declared::wrong(
-                &declared.folder.join("sentence_bert_config.json"),
-                "max_seq_length",
-                &expected,
-                &found,
-            ));
+            return Err(declared::wrong(&file, field, &expected, &max_tokens.into()));
         }
         let threads = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build().map_err(|e| {
             Error::new(ErrorKind::EngineFailed, "cannot start the model's threads").with_source(e)
@@ -212,31 +215,69 @@ impl EmbeddingModel {
             let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt().max(1e-12);
             vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
         }
-        Ok(vector)
+        if vector.iter().all(|x| x.is_finite()) {
+            return Ok(vector);
+        }
+        let message = "the embedding network gives a vector with elements that are not finite";
+        Err(Error::new(ErrorKind::EngineFailed, message)
+            .with("field", format!("texts.{at}"))
+            .with_hint("the weights may be damaged: fetch the checkpoint again"))
     }
 
     /// What the network is given: all of the text, or its beginning between the tokens that are added.
     fn tokens(&self, at: usize, text: &str, truncate: bool) -> Result<Vec<TokenId>> {
         let text = format!("{}{text}", self.prompt);
         let text = if self.lower_case { text.to_lowercase() } else { text };
-        let whole = self.tokenizer.encode(&text, true)?;
-        if whole.len() <= self.max_tokens {
-            return Ok(whole);
+        let beginning = self.beginning(&text)?;
+        let is_whole = beginning.len() == text.len();
+        let tokens = self.tokenizer.encode(beginning, true)?;
+        if is_whole && tokens.len() <= self.max_tokens {
+            return Ok(tokens);
         }
         if !truncate {
-            let message =
-                format!("expected a text of {} tokens at most, found {}", self.max_tokens, whole.len());
+            let more = if is_whole { "" } else { "more than " };
+            let message = format!(
+                "expected a text of {} tokens at most, found {more}{}",
+                self.max_tokens,
+                tokens.len()
+            );
             return Err(Error::new(ErrorKind::InvalidArgument, message)
                 .with("field", format!("texts.{at}"))
                 .with_hint("split the text, or let only its beginning count"));
         }
-        let bare = self.tokenizer.encode(&text, false)?;
-        let added = whole.len().saturating_sub(bare.len());
-        let before = (0..=added).find(|&n| whole[n..].starts_with(&bare)).unwrap_or(0);
-        let kept = self.max_tokens.saturating_sub(added);
-        let end = whole.len() - added.saturating_sub(before);
-        Ok([&whole[..before + kept], &whole[end..]].concat())
+        let bare = self.tokenizer.encode(beginning, false)?;
+        let added = tokens.len().saturating_sub(bare.len());
+        let before = (0..=added).find(|&n| tokens[n..].starts_with(&bare)).unwrap_or(0);
+        let kept = self.max_tokens.saturating_sub(added).min(bare.len());
+        let end = tokens.len() - added.saturating_sub(before);
+        Ok([&tokens[..before + kept], &tokens[end..]].concat())
     }
+
+    /// As much of a text as has more tokens than count, so that a long one is not cut into tokens as a whole.
+    fn beginning<'a>(&self, text: &'a str) -> Result<&'a str> {
+        let mut bytes = BYTES_OF_TOKEN.saturating_mul(self.max_tokens);
+        while bytes < text.len() {
+            let beginning = up_to(text, bytes);
+            // Twice as many: what is cut off may change the last ones.
+            let enough = bytes >= MOST_BYTES.max(BYTES_OF_TOKEN.saturating_mul(self.max_tokens))
+                || self.tokenizer.encode(beginning, false)?.len() >= 2 * self.max_tokens;
+            if enough {
+                return Ok(beginning);
+            }
+            bytes = bytes.saturating_mul(4);
+        }
+        Ok(text)
+    }
+}
+
+/// The beginning of a text, of so many bytes at most. It ends in front of white space, where tokens end, unless a word takes
+/// half of it.
+fn up_to(text: &str, mut bytes: usize) -> &str {
+    while !text.is_char_boundary(bytes) {
+        bytes -= 1;
+    }
+    let words = text[..bytes].trim_end_matches(|letter: char| !letter.is_whitespace()).trim_end();
+    if words.len() > bytes / 2 { words } else { &text[..bytes] }
 }
 
 /// One vector of all.

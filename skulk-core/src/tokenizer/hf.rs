@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use tokenizers::AddedToken;
+use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper};
 
 use super::declared::Declared;
 use super::{Pieces, Route, Special, Tokenizer, caught, failed, growth};
@@ -20,6 +20,8 @@ use crate::weights::safetensors::HfMetadata;
 
 /// Far above any published tokenizer.json, of which the largest have some 60 MB.
 const MAX_BYTES: u64 = 256 << 20;
+/// Characters of a word that WordPiece looks for pieces of: far above BERT's.
+const MAX_WORD: usize = 1000;
 
 /// `config`: the file that holds what is called `config.json` here.
 pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokenizer> {
@@ -32,8 +34,10 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     // Both would silently change what the model is given.
     inner.with_padding(None);
     inner.with_truncation(None).map_err(|e| broken(&file).with_source(e))?;
+    expect_short_words(&inner).map_err(in_file)?;
     let declared = Declared(metadata);
     declare(declared, &mut inner)?;
+    normalize_as_told(metadata, &mut inner).map_err(|e| failed(e, &file))?;
     // Ids may have holes.
     let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
     check_added(&inner, vocab_size).map_err(in_file)?;
@@ -87,6 +91,37 @@ fn broken(file: &Path) -> Error {
     )
     .with("file", file.display())
     .with_hint("fetch the file again, or save the tokenizer with a current version of transformers")
+}
+
+/// Refuses words whose pieces could be looked for without end: that takes as many steps as the cube of their length.
+fn expect_short_words(inner: &tokenizers::Tokenizer) -> Result<()> {
+    let ModelWrapper::WordPiece(model) = inner.get_model() else { return Ok(()) };
+    let found = model.max_input_chars_per_word;
+    if found <= MAX_WORD {
+        return Ok(());
+    }
+    let message = format!("expected words of up to {MAX_WORD} characters, found {found}");
+    Err(Error::new(ErrorKind::TokenizerInvalid, message)
+        .with("field", "model.max_input_chars_per_word")
+        .with_hint("BERT's is 100: fetch the file again"))
+}
+
+/// What `tokenizer_config.json` says of BERT's texts counts, as in transformers, whatever `tokenizer.json` says.
+fn normalize_as_told(metadata: &HfMetadata, inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {
+    let Some(NormalizerWrapper::BertNormalizer(rules)) = inner.get_normalizer() else { return Ok(()) };
+    let Some(config) = &metadata.tokenizer_config else { return Ok(()) };
+    if config.get("tokenizer_class").is_some_and(|class| class == "PreTrainedTokenizerFast") {
+        return Ok(());
+    }
+    let mut rules = *rules;
+    let told = |key| config.get(key).and_then(Value::as_bool);
+    rules.lowercase = told("do_lower_case").unwrap_or(rules.lowercase);
+    rules.handle_chinese_chars = told("tokenize_chinese_chars").unwrap_or(rules.handle_chinese_chars);
+    if config.get("strip_accents").is_some() {
+        rules.strip_accents = told("strip_accents");
+    }
+    inner.with_normalizer(Some(rules))?;
+    Ok(())
 }
 
 /// Refuses a post-processor that adds tokens which the vocabulary lacks.
