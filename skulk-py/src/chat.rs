@@ -15,7 +15,7 @@ use crate::error::raise;
 use crate::given;
 use crate::here::Here;
 use crate::json::{CONTRACT, plain, write};
-use crate::running::{Running, follow};
+use crate::running::{Running, ended, entered, follow};
 use crate::waking::calling;
 
 /// An answer that is being written: iterate it with `for` or `async for`, or collect it with `answer()` or `await`.
@@ -123,6 +123,11 @@ impl ChatStream {
         CONTRACT.one(py, "ChatAnswer", &answer.map_err(raise)?)
     }
 
+    /// Runs to the end and returns the whole answer's text.
+    fn text(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.wait(py, skulk::ChatStream::poll_answer)?.map_err(raise)?.text)
+    }
+
     /// The answer as far as it was read, as a message of OpenAI's shape.
     #[getter]
     fn message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -151,6 +156,20 @@ impl ChatStream {
         // First, so that whoever holds the lock soon gives it back.
         running.cancel.cancel();
         py.detach(|| running.get().close());
+    }
+
+    /// The same beside the event loop.
+    fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        ended(slf.as_any())
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        entered(slf.as_any())
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _raised: &Bound<'_, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        ended(slf.as_any())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -4,13 +4,14 @@ use std::task::{Context, Poll, ready};
 
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use skulk::CancelToken;
 
 use crate::convert::{self, numbers};
 use crate::error::raise;
 use crate::here::Here;
 use crate::json::CONTRACT;
-use crate::running::{Running, follow};
+use crate::running::{Running, ended, entered, follow};
 use crate::waking::calling;
 
 /// A running generation: iterate it with `for` or `async for`, or collect it with `text()`, `output()` or `await`.
@@ -120,6 +121,20 @@ impl Generation {
         // First, so that whoever holds the lock soon gives it back.
         running.cancel.cancel();
         py.detach(|| running.get().close());
+    }
+
+    /// The same beside the event loop.
+    fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        ended(slf.as_any())
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        entered(slf.as_any())
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _raised: &Bound<'_, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        ended(slf.as_any())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -59,6 +59,16 @@ impl<T: Send> Running<T> {
     }
 }
 
+/// What awaits the end of what runs, which it cancels.
+pub(crate) fn ended<'py>(running: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    running.py().import("skulk._aio")?.call_method1("ended", (running,))
+}
+
+/// What awaits what runs itself.
+pub(crate) fn entered<'py>(running: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    running.py().import("skulk._aio")?.call_method1("entered", (running,))
+}
+
 /// Waits in an event loop for what the method `poll` of what runs gives.
 pub(crate) fn follow<'py>(running: &Bound<'py, PyAny>, poll: &str) -> PyResult<Bound<'py, PyAny>> {
     let aio = running.py().import("skulk._aio")?;

@@ -108,6 +108,13 @@ impl ToolSteps {
         Ok(ended)
     }
 
+    /// Has `wake` called on another thread once the conversation is cancelled, while what comes back is kept.
+    fn _on_cancel(&self, wake: Py<PyAny>) -> PyResult<OnCancel> {
+        let waker = calling(wake)?;
+        let running = self.0.get()?;
+        Ok(OnCancel { _heard: running.cancel.on_cancel(move || waker.wake_by_ref()) })
+    }
+
     /// What became of a call: what its function gave, or the text of its error.
     fn give<'py>(
         &self,
@@ -160,6 +167,12 @@ impl ToolSteps {
         running.end(py, Calls::skip);
         running.wake();
     }
+}
+
+/// Hears of a conversation's cancellation until it is dropped.
+#[pyclass(frozen, module = "skulk")]
+struct OnCancel {
+    _heard: skulk::OnCancel,
 }
 
 impl ToolSteps {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import collections.abc
 import gc
 import inspect
@@ -207,6 +208,89 @@ def test_functions_are_called_in_rounds(model: skulk.Model) -> None:
     assert model.chat_with_tools("Rain?", tools=[(WEATHER, called)], max_rounds=1, **SAYS).run()[-1]["role"] == "assistant"
 
 
+def test_results_are_told_in_their_own_letters(model: skulk.Model) -> None:
+    chat, _ = calling(model, lambda: {"wetter": "晴れ"})
+    [result, *_] = [event for event in chat if isinstance(event, skulk.ToolResult)]
+    assert result.content == '{"wetter": "晴れ"}'
+
+
+def test_cancelling_ends_functions_that_are_awaited(model: skulk.Model) -> None:
+    async def main(end: str) -> None:
+        token, ended = skulk.CancelToken(), []
+
+        async def weather(city: str, days: int) -> str:
+            if end == "cancel":
+                chat.cancel()
+            else:
+                token.cancel()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append(city)
+                raise
+            return "late"
+
+        chat = model.chat_with_tools("Rain?", tools=[weather], cancel=token, **SAYS)
+        results = [event async for event in chat if isinstance(event, skulk.ToolResult)]
+        assert [(result.content, result.failed) for result in results] == [("error: the work was cancelled", True)]
+        assert chat.finish is not None and chat.finish.reason == "cancelled" and ended == ["Oslo"]
+
+    for end in ("cancel", "token"):
+        asyncio.run(asyncio.wait_for(main(end), 30))
+
+
+def test_a_task_that_is_cancelled_ends_its_function(model: skulk.Model) -> None:
+    async def main() -> None:
+        begun, ended = asyncio.Event(), []
+
+        async def weather(city: str, days: int) -> str:
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(city)
+            return "late"
+
+        chat = model.chat_with_tools("Rain?", tools=[weather], **SAYS)
+        task = asyncio.ensure_future(chat._run())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == ["Oslo"]
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_what_runs_is_ended_beside_the_loop(model: skulk.Model) -> None:
+    async def main() -> None:
+        session = model.session()
+        async with session.generate("Hello", ignore_eos=True) as generation:
+            async for _ in generation:
+                break
+        async with session.chat("Hello", ignore_eos=True) as stream:
+            async for _ in stream:
+                break
+        async with contextlib.aclosing(session.generate("Hello", ignore_eos=True)) as generation:
+            await generation.__anext__()
+        chat = model.chat_with_tools("Rain?", tools=[weather], ignore_eos=True)
+        async with chat:
+            await chat.__anext__()
+        assert [event async for event in chat] == []
+        # The session is free at once.
+        assert (await session.chat("Hello", max_tokens=1)).finish.reason == "length"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_what_is_text_above_all_prints_as_text(model: skulk.Model) -> None:
+    stream = model.chat([{"role": "user", "content": "Rain?"}], tools=[WEATHER], **SAYS)
+    events = list(stream)
+    joined = "".join(str(event) for event in events if isinstance(event, skulk.TextEvent))
+    assert joined == "I look.." and str(stream.answer()) == stream.text() == "I look.."
+    assert str(next(event for event in events if isinstance(event, skulk.ReasoningEvent))) == "Hm."
+
+
 def test_a_cancelled_conversation_calls_nothing(model: skulk.Model) -> None:
     token, called = skulk.CancelToken(), []
 
@@ -290,6 +374,8 @@ def raises(error: BaseException) -> Callable[[], object]:
     [
         (lambda: "\ud800", "error: 'utf-8' codec can't encode character '\\ud800'"),
         (lambda: object(), "error: expected a result that JSON can hold"),
+        (lambda: b"rain", "error: expected a result that JSON can hold, found: bytes, which are to be decoded"),
+        (lambda: {"page": b"rain"}, "error: expected a result that JSON can hold"),
         (raises(ValueError("\ud800")), "error: \\ud800"),
         (raises(ValueError()), "error: ValueError"),
         (raises(Silent()), "error: Silent"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from ._aio import follow
+from ._aio import ended, follow, unless_cancelled
 from ._contract import ChatCall, ChatEvent, ChatFinish, ToolResult
 from ._errors import ToolFailedError
 from ._functions import described
@@ -16,18 +16,20 @@ from ._skulk import ToolSteps, invalid
 Function = Callable[..., object]
 
 
-def _json(what: str, value: object, *, ensure_ascii: bool = True) -> str:
+def _json(what: str, value: object) -> str:
     """A value as JSON, whose keys keep their order. Raises TypeError for what that cannot hold."""
 
     def other(item: object) -> object:
         if isinstance(item, Mapping):
             return dict(item)
+        if isinstance(item, (bytes, bytearray, memoryview)):
+            raise TypeError("bytes, which are to be decoded")
         if isinstance(item, Iterable):
             return list(item)
         raise TypeError(f"an instance of {type(item).__name__}")
 
     try:
-        text = json.dumps(value, default=other, allow_nan=False, ensure_ascii=ensure_ascii)
+        text = json.dumps(value, default=other, allow_nan=False, ensure_ascii=False)
         text.encode()
         return text
     except (TypeError, ValueError, RecursionError) as error:
@@ -37,7 +39,7 @@ def _json(what: str, value: object, *, ensure_ascii: bool = True) -> str:
 def _argument(field: str, value: object) -> str:
     """An argument as JSON."""
     try:
-        return _json(field, value, ensure_ascii=False)
+        return _json(field, value)
     except TypeError as error:
         raise invalid(field, str(error)) from error
 
@@ -91,7 +93,7 @@ class ToolChat:
     """A conversation that calls functions: iterate the events and results of all rounds with `for` or `async for`.
 
     Functions run where it is read, of each call once; in an event loop those that give something to await are awaited,
-    one after the other. While one runs, others who read wait. An exception that comes out of it ends it. Leaving its
+    one after the other, and are cancelled with the conversation. While one runs, others who read wait. An exception that comes out of it ends it. Leaving its
     `with` block, or dropping it, cancels what is still running. Made by `Model.chat_with_tools`.
     """
 
@@ -139,7 +141,9 @@ class ToolChat:
     async def _awaited(self, call: ChatCall) -> ToolResult:
         try:
             found = self._functions[call.name](**call.arguments)
-            text = _content(await found if inspect.isawaitable(found) else found)
+            if inspect.isawaitable(found):
+                found = await unless_cancelled(found, self._steps._on_cancel)
+            text = _content(found)
         except Exception as error:
             return self._failed(call, error)
         return self._steps.give(call.id, text, False)
@@ -188,11 +192,21 @@ class ToolChat:
         """Cancels what is still running and waits until it has ended. Events that were not read are lost."""
         self._steps.close()
 
+    async def aclose(self) -> None:
+        """The same beside the event loop."""
+        await ended(self._steps)
+
     def __enter__(self) -> ToolChat:
         return self
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> ToolChat:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"<skulk.ToolChat: round {self.round}>"

@@ -26,7 +26,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, range):
         return {"start": value.start, "end": value.stop}
     if isinstance(value, (set, frozenset)):
-        return sorted(value)
+        return sorted(value, key=str)
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
@@ -361,6 +361,24 @@ class Event(_Text):
 
 class Output(_Text):
     """A whole generation."""
+
+    __slots__ = ()
+
+
+class TextEvent(_Text):
+    """More of an answer."""
+
+    __slots__ = ()
+
+
+class ReasoningEvent(_Text):
+    """More of what the model thinks."""
+
+    __slots__ = ()
+
+
+class ChatAnswer(_Text):
+    """A whole answer."""
 
     __slots__ = ()
 

@@ -568,6 +568,12 @@ class Generation:
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended; the session is free then."""
 
+    def aclose(self) -> Awaitable[None]:
+        """The same beside the event loop."""
+
+    def __aenter__(self) -> Awaitable[Generation]: ...
+    def __aexit__(self, *_raised: object) -> Awaitable[None]: ...
+
     prompt_ids: Final[list[int]]
     """The prompt's tokens, special ones included."""
 
@@ -600,12 +606,23 @@ class ChatStream:
 
         Raises whatever makes it fail, and `InvalidArgumentError` when it failed before or was closed."""
 
+    def text(self) -> str:
+        """Runs to the end and returns the whole answer's text.
+
+        Raises as `answer`."""
+
     def cancel(self) -> None:
         """Asks the answer to end; what there is of it still comes, and an end that says so. Any thread may cancel."""
 
     def close(self) -> None:
         """Cancels what is still running and waits until it has ended; the session is free then. Events that were not
         read are lost."""
+
+    def aclose(self) -> Awaitable[None]:
+        """The same beside the event loop."""
+
+    def __aenter__(self) -> Awaitable[ChatStream]: ...
+    def __aexit__(self, *_raised: object) -> Awaitable[None]: ...
 
     @property
     def message(self) -> dict[str, Any]:
@@ -667,6 +684,7 @@ class ToolSteps:
     def __anext__(self) -> Awaitable[ChatEvent | ChatCall | ToolResult]: ...
     def _poll(self, wake: Callable[[], object]) -> ChatEvent | ChatCall | ToolResult | None: ...
     def _ended(self, wake: Callable[[], object]) -> bool: ...
+    def _on_cancel(self, wake: Callable[[], object]) -> object: ...
     def give(self, id: str, text: str, failed: bool) -> ToolResult: ...
     @property
     def round(self) -> int: ...
