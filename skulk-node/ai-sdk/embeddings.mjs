@@ -18,11 +18,14 @@ class Embedder {
   }
 
   async doEmbed({ values, dimensions, abortSignal, providerOptions }) {
+    const { tokenizer, maxTokens } = this.#model;
+    const count = (text) => Math.min(tokenizer.encode(text).length, maxTokens);
     const vectors = await this.#model.embed(values, { signal: abortSignal, ...providerOptions?.skulk });
     const details = `vectors have ${this.#model.dimensions} elements`;
     const honoured = dimensions === undefined || dimensions === this.#model.dimensions;
     return {
       embeddings: vectors.map((vector) => Array.from(vector)),
+      usage: { tokens: values.reduce((sum, text) => sum + count(text), 0) },
       warnings: honoured ? [] : [{ type: "unsupported", feature: "dimensions", details }],
     };
   }

@@ -177,6 +177,9 @@ class ToolChat {
     try {
       if (signal.aborted) throw aborted(signal);
       const found = await Promise.race([this.#tools.get(name).execute(args, { signal }), this.#cut]);
+      if (found instanceof Uint8Array || found instanceof ArrayBuffer) {
+        throw invalid("result", "expected a text or plain data, found bytes", "decode them, as with `buffer.toString()`");
+      }
       return { text: typeof found === "string" ? found : json(found, "result") };
     } catch (error) {
       const own = typeof error === "string" ? error : shown(error);

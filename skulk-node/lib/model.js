@@ -1,6 +1,7 @@
 "use strict";
 // How is a model used? `Model`, its `Session`s and its `Tokenizer`.
 
+const { inspect } = require("node:util");
 const native = require("./native.js");
 const { chatStream, conversation, toolChat } = require("./chat.js");
 const { KEY, failed, invalid, own } = require("./errors.js");
@@ -122,6 +123,14 @@ class Session {
 
   async [Symbol.asyncDispose]() {
     this.close();
+  }
+
+  [inspect.custom]() {
+    try {
+      return `Session { ${this.tokens.length} tokens }`;
+    } catch {
+      return "Session { closed }";
+    }
   }
 }
 
@@ -277,7 +286,16 @@ class Model {
   }
 
   async [Symbol.asyncDispose]() {
-    this.close();
+    await work((token, tell) => this.#native.free(token, tell));
+  }
+
+  [inspect.custom]() {
+    try {
+      const { arch, context } = this.#facts;
+      return `Model { ${arch.family}: ${arch.nLayers} layers, context ${context} }`;
+    } catch {
+      return "Model { closed }";
+    }
   }
 }
 

@@ -110,6 +110,9 @@ function promptOf(value, field) {
   if (typeof value !== "object" || value === null) {
     throw invalid(field, `expected a text or an array of token ids, found ${shown(value)}`);
   }
+  if (value instanceof Uint8Array) {
+    throw invalid(field, "expected a text or an array of token ids, found bytes", "decode them, as with `buffer.toString()`");
+  }
   return idsOf(value, field);
 }
 

@@ -204,6 +204,16 @@ impl Model {
     pub fn close(&mut self) {
         self.0 = None;
     }
+
+    /// The same beside JavaScript: the result is there once all is freed that nothing else holds.
+    #[napi(catch_unwind)]
+    pub fn free(&mut self, token: &CancelToken, tell: Tell<'_>) -> napi::Result<()> {
+        let model = self.0.take();
+        job::start(&tell, token, move |_| {
+            drop(model);
+            Ok(Answer::Json("null".into()))
+        })
+    }
 }
 
 pub(crate) fn prompt(text: Given) -> Prompt {

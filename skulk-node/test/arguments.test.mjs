@@ -182,6 +182,9 @@ test("typed arrays whose buffer is detached are refused", () => {
   const ids = Uint32Array.from([1, 2, 3]);
   structuredClone(ids.buffer, { transfer: [ids.buffer] });
   assert.throws(() => model.generate(ids), refused("prompt", { message: /detached/ }));
+  for (const bytes of [Buffer.from(PROMPT), new Uint8Array(3)]) {
+    assert.throws(() => model.generate(bytes), refused("prompt", { message: /found bytes/ }));
+  }
   assert.throws(() => model.tokenizer.decode(ids), refused("ids", { message: /detached/ }));
   assert.throws(() => generate({ stop: ids }), refused("stop", { message: /detached/ }));
 });

@@ -260,6 +260,15 @@ test("functions that fail are told, or end it", async () => {
   assert.throws(() => model.chatWithTools("Rain?", named(3, () => 1)), failure("ChatInvalid"));
 });
 
+test("functions whose results are bytes are told of it", async () => {
+  for (const bytes of [Buffer.from("rain"), new Uint8Array(4), new ArrayBuffer(4)]) {
+    const tools = [{ ...WEATHER, execute: () => bytes }];
+    const events = await all(model.chatWithTools("Rain?", tools, { ...SAYS, maxRounds: 2 }));
+    const { result } = events.find(({ type }) => type === "result");
+    assert.deepEqual([result.failed, result.content.startsWith("error: expected a text or plain data, found bytes")], [true, true]);
+  }
+});
+
 test("cancelling ends the rounds, and tells functions", async () => {
   const controller = new AbortController();
   const { signal } = controller;

@@ -126,6 +126,7 @@ for (const [version, sdk] of [
     const many = await embedMany({ model: ours, values: texts });
     assert.deepEqual(many.embeddings, vectors);
     assert.deepEqual(many.warnings, []);
+    assert.equal(many.usage.tokens, texts.reduce((sum, text) => sum + tiny.tokenizer.encode(text).length, 0));
     assert.deepEqual((await embed({ model: ours, value: texts[1] })).embedding, vectors[1]);
     assert.deepEqual([ours.provider, ours.modelId], ["skulk", "tiny"]);
   });

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
+import { inspect } from "node:util";
 
 import { Generation, Model, Session, Tokenizer } from "skulk-node";
 import { PROMPT, failure, slowCheckpoint, stories } from "./helpers.mjs";
@@ -69,8 +70,13 @@ test("what is closed says so", async () => {
   session.close();
   assert.throws(() => session.generate(PROMPT), closed);
   assert.throws(() => session.tokens, closed);
-  own[Symbol.dispose]();
+  assert.equal(inspect(own), "Model { llama: 5 layers, context 512 }");
+  assert.equal(inspect(own.session()), "Session { 0 tokens }");
+  assert.equal(inspect(session), "Session { closed }");
   await own[Symbol.asyncDispose]();
+  await own[Symbol.asyncDispose]();
+  own[Symbol.dispose]();
+  assert.equal(inspect(own), "Model { closed }");
   for (const use of [
     () => own.arch,
     () => own.tokenizer,
