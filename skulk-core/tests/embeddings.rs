@@ -238,7 +238,10 @@ fn what_transformers_is_told_of_texts_counts() {
     assert_eq!(lowered, open(path).unwrap().embed(&["cat"]).unwrap());
     let as_it_is = told(json!({ "do_lower_case": false, "tokenizer_class": "BertTokenizer" }));
     assert_eq!(as_it_is, open(path).unwrap().embed(&["[UNK]"]).unwrap());
-    assert_eq!(told(json!({ "do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast" })), lowered);
+    assert_eq!(
+        told(json!({ "do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast" })),
+        lowered
+    );
 }
 
 #[test]
