@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::arch::{ExpertGroups, RopeScaling};
 use crate::error::ErrorKind;
 
 /// What a fixture's configuration describes where fields have other values, given as `section.field`.
