@@ -6,7 +6,7 @@ use crate::table::{Maker, Room};
 use crate::types::{Class, Field, Kind};
 
 /// Classes that methods are written for by hand, in `skulk._methods`, and whether these show them.
-const METHODS: [(&str, bool); 12] = [
+const METHODS: [(&str, bool); 15] = [
     ("ModelCard", true),
     ("Profile", false),
     ("Node", false),
@@ -14,6 +14,9 @@ const METHODS: [(&str, bool); 12] = [
     ("Inventory", false),
     ("Event", false),
     ("Output", false),
+    ("TextEvent", false),
+    ("ReasoningEvent", false),
+    ("ChatAnswer", false),
     ("SpeculationReport", true),
     ("ExtractReport", true),
     ("SliceReport", true),

@@ -2043,7 +2043,7 @@ class MalformedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningEvent:
+class ReasoningEvent(_methods.ReasoningEvent):
     """More of the reasoning."""
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"
@@ -2066,7 +2066,7 @@ class ReasoningEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class TextEvent:
+class TextEvent(_methods.TextEvent):
     """More of the answer."""
 
     type: ClassVar[Literal["text"]] = "text"
@@ -2237,7 +2237,7 @@ ChatEvent = (
 
 
 @dataclass(frozen=True, slots=True)
-class ChatAnswer:
+class ChatAnswer(_methods.ChatAnswer):
     """A whole answer."""
 
     message: dict[str, Any]
