@@ -17,6 +17,7 @@ pub(super) const QWEN3_5: Family = Family {
     spelling: &HF_QWEN3_5,
     norm_offset: 1.0,
     mlp_bias: false,
+    partial_rotary: Some(0.25),
     head_dim: |_, _| 256,
     windows: |_, n_layers| Ok(vec![None; n_layers]),
     own: |config, spec| own(config, spec, Interleaved::No),
