@@ -216,7 +216,8 @@ fn what_is_left_out_is_as_in_transformers() {
     }
     let groups = |spec: ArchSpec| spec.layers.iter().find_map(|layer| layer.ffn.experts?.groups);
     let of_eight = Some(ExpertGroups { n_groups: 8, n_used: 4 });
-    assert_eq!(groups(without("deepseek_v3", &["n_group", "topk_group"])), of_eight);
+    let many = [("n_routed_experts", json!(16)), ("n_group", Value::Null), ("topk_group", Value::Null)];
+    assert_eq!(groups(described("deepseek_v3", &many).unwrap()), of_eight);
     let scale = |spec: ArchSpec| spec.layers.iter().find_map(|layer| Some(layer.ffn.experts?.scale));
     assert_eq!(scale(without("glm4_moe", &["routed_scaling_factor"])), Some(1.0));
 }
