@@ -216,7 +216,8 @@ def test_results_are_told_in_their_own_letters(model: skulk.Model) -> None:
 
 def test_cancelling_ends_functions_that_are_awaited(model: skulk.Model) -> None:
     async def main(end: str) -> None:
-        token, ended = skulk.CancelToken(), []
+        token = skulk.CancelToken()
+        ended: list[str] = []
 
         async def weather(city: str, days: int) -> str:
             if end == "cancel":
@@ -241,7 +242,8 @@ def test_cancelling_ends_functions_that_are_awaited(model: skulk.Model) -> None:
 
 def test_a_task_that_is_cancelled_ends_its_function(model: skulk.Model) -> None:
     async def main() -> None:
-        begun, ended = asyncio.Event(), []
+        begun = asyncio.Event()
+        ended: list[str] = []
 
         async def weather(city: str, days: int) -> str:
             begun.set()

@@ -293,7 +293,7 @@ def test_an_engine_that_is_not_there_says_why() -> None:
     [
         lambda model: model.generate(3),
         lambda model: model.generate(PROMPT, max_tokens="many"),
-        lambda model: model.generate(PROMPT, stop=3),
+        lambda model: model.generate(PROMPT, stop="text"),
         lambda model: model.generate(PROMPT, unknown=1),
         lambda model: model.generate(PROMPT, cancel=object()),
         lambda model: skulk.Model.load(3),  # type: ignore[arg-type]
