@@ -155,14 +155,7 @@ impl ChatRenderer {
         if !options.trust_messages {
             messages.iter().enumerate().try_for_each(|(at, message)| self.guard.role(at, message.role()))?;
         }
-        let template_options = options.for_template(self.profile.reasoning(options.reasoning));
-        let in_form = match &self.template {
-            Some(template) if self.profile.prompt_renderer == PromptRenderer::Tokenizer => {
-                in_form(template, messages, &template_options)?
-            }
-            _ => messages.to_vec(),
-        };
-        let (messages, continues) = continued(in_form)?;
+        let (messages, continues) = continued(messages)?;
         let ended = |text: String, conversation: &Conversation| match continues {
             true => up_to_mark(text, conversation),
             false => Ok(text),
@@ -175,9 +168,10 @@ impl ChatRenderer {
             }
             other => other,
         };
-        let template_options = template_options.add_generation_prompt(!continues);
+        let template_options = options.for_template(reasoning).add_generation_prompt(!continues);
         if renderer == PromptRenderer::Tokenizer {
             let template = self.template.as_ref().ok_or_else(no_template)?;
+            let messages = in_form(template, messages, &template_options)?;
             let mut messages: Vec<Json> = messages.iter().map(Message::with_parsed_arguments).collect();
             if self.profile.family == "nemotron"
                 && let Some(thinks) = reasoning.enable_thinking
@@ -287,7 +281,7 @@ fn has_calls(messages: &[Message]) -> bool {
 }
 
 /// What a template is tried with: does it write the text, or the object?
-const TRIED: &str = "Hello";
+const TRIED: &str = "Hello, who is there?";
 
 /// Whether a template takes content in parts, rather than printing them as the objects that they are.
 fn takes_parts(template: &ChatTemplate, options: &TemplateOptions) -> bool {
@@ -302,11 +296,15 @@ fn takes_parts(template: &ChatTemplate, options: &TemplateOptions) -> bool {
 }
 
 /// Messages in the form that the template takes. Where that is text alone, texts in parts become one, a line each.
-fn in_form(template: &ChatTemplate, messages: &[Message], options: &TemplateOptions) -> Result<Vec<Message>> {
+fn in_form(
+    template: &ChatTemplate,
+    messages: Vec<Message>,
+    options: &TemplateOptions,
+) -> Result<Vec<Message>> {
     let takes_parts = LazyCell::new(|| takes_parts(template, options));
-    let in_form = |(at, message): (usize, &Message)| {
+    let in_form = |(at, message): (usize, Message)| {
         if !matches!(message.content(), Content::Parts(_)) {
-            return Ok(message.clone());
+            return Ok(message);
         }
         let mut texts = Vec::new();
         for (part, found) in message.parts().enumerate() {
@@ -325,9 +323,9 @@ fn in_form(template: &ChatTemplate, messages: &[Message], options: &TemplateOpti
                 Part::Other(..) => {}
             }
         }
-        Ok(if *takes_parts { message.clone() } else { message.saying(texts.join("\n")) })
+        Ok(if *takes_parts { message } else { message.saying(texts.join("\n")) })
     };
-    messages.iter().enumerate().map(in_form).collect()
+    messages.into_iter().enumerate().map(in_form).collect()
 }
 
 /// Whether a part has pictures, sound or a file: a template writes a mark for it at most.
@@ -342,7 +340,8 @@ const MARK: char = '\u{10ffff}';
 
 /// Messages, of which the last may be an answer that is to be continued, marked at its end. One that says nothing is left
 /// out.
-fn continued(mut messages: Vec<Message>) -> Result<(Vec<Message>, bool)> {
+fn continued(messages: &[Message]) -> Result<(Vec<Message>, bool)> {
+    let mut messages = messages.to_vec();
     let Some((begun, before)) = messages.split_last() else { return Ok((messages, false)) };
     if begun.role() != "assistant" || !begun.tool_calls().is_empty() {
         return Ok((messages, false));
