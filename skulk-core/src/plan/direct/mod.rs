@@ -205,7 +205,11 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
     let groups = problem.groups().into_iter().filter(|(seats, _)| has_fixed(seats));
     for (seats, wide) in groups {
         let group = Group::new(problem, seats, wide, scale);
-        found.extend(group.search(most));
+        for arrangement in group.search(most) {
+            if !found.iter().any(|other| other.is_same(&arrangement)) {
+                found.push(arrangement);
+            }
+        }
     }
     // Stable: of equals the one tried first.
     found.sort_by(Arrangement::faster);
@@ -326,5 +330,7 @@ mod by_hand;
 mod drafted;
 #[cfg(test)]
 mod monotone;
+#[cfg(test)]
+mod others;
 #[cfg(test)]
 mod tests;

@@ -292,21 +292,27 @@ impl<'a> Problem<'a> {
         Ok((problem, pending))
     }
 
-    /// The indices of the seats that can work together, and whether over several nodes: one group for each
-    /// engine. Nodes that have not said what they run join every group.
+    /// The indices of the seats that can work together, and whether over several nodes: one group for each engine. Nodes
+    /// that have not said what they run are one, and join every other. As all of a group are charged what they may take,
+    /// engines come without them, too.
     pub(super) fn groups(&self) -> Vec<(Vec<usize>, bool)> {
+        let of = |is_in: &dyn Fn(&Seat) -> bool| -> Vec<usize> {
+            (0..self.seats.len()).filter(|&at| is_in(&self.seats[at])).collect()
+        };
+        let unknown = of(&|seat| seat.backend.is_none());
         let engines: BTreeSet<Option<&str>> =
             self.seats.iter().filter(|seat| seat.backend.is_some()).map(Seat::engine).collect();
-        let of = |engine: Option<Option<&str>>| -> Vec<usize> {
-            let joins =
-                |seat: &Seat| seat.backend.is_none() || engine.is_some_and(|engine| seat.engine() == engine);
-            (0..self.seats.len()).filter(|&at| joins(&self.seats[at])).collect()
-        };
-        if engines.is_empty() {
-            return vec![(of(None), true)];
+        let mut groups = Vec::new();
+        for engine in engines {
+            // Others work over several nodes with transports of their own, or not at all.
+            let wide = engine == Some("skulk");
+            let own = of(&|seat| seat.backend.is_some() && seat.engine() == engine);
+            let joined = [&own[..], &unknown].concat();
+            groups.push((own, wide));
+            groups.extend((!unknown.is_empty()).then_some((joined, wide)));
         }
-        // Others work over several nodes with transports of their own, or not at all.
-        engines.into_iter().map(|engine| (of(Some(engine)), engine == Some("skulk"))).collect()
+        groups.extend((!unknown.is_empty()).then_some((unknown, true)));
+        groups
     }
 
     pub(super) fn costs(&self) -> Costs<'_> {
