@@ -1,7 +1,7 @@
 //! What other nodes change: those that have not said what they run, and those of other software.
 
 use super::tests::{card, memory_node, mesh};
-use crate::plan::{Cluster, Link, LinkSpeed, Node, Planner, Request};
+use crate::plan::{Cluster, Inventory, Link, LinkSpeed, Node, Planner, Request, Role};
 
 const GIB: u64 = 1 << 30;
 
@@ -42,4 +42,26 @@ fn a_node_that_has_not_said_what_it_runs_changes_no_plan() {
         let placement = Planner::plan(&card, &cluster, &Request::default()).unwrap();
         assert_eq!(placement.stages().len(), 2);
     }
+}
+
+/// Further owners are devices of the same engine, each charged what it takes.
+#[test]
+fn replicas_are_on_devices_that_work_together() {
+    let inventory = Inventory::of_experts(12, 100_000_000, 20_000_000, (16, 2), 50_000_000, 4096);
+    let mut card = card(0, 12);
+    card.storage_size.in_bytes = inventory.weights();
+    card.placement.compatible_backends = ["skulk-cpu", "mlx"].map(str::to_owned).into();
+    let request = Request::default().context_tokens(512).inventory(inventory).replicas(1);
+    let blocks = |id: &str, gib: u64| memory_node(id, gib).role(Role::FfnOnly);
+    let replicas = |other: Node| {
+        let cluster = mesh(vec![memory_node("a", 5), blocks("b", 8), other]);
+        let placement = Planner::plan(&card, &cluster, &request).unwrap();
+        placement.check(&card).unwrap();
+        let replicas = placement.experts().iter().filter(|shard| shard.replica);
+        replicas.map(|shard| shard.node.to_string()).collect::<Vec<_>>()
+    };
+    let foreign = replicas(memory_node("m", 3).backends(["mlx"]));
+    assert!(!foreign.contains(&"m".to_owned()), "{foreign:?}");
+    let own = replicas(blocks("m", 16));
+    assert!(own.contains(&"m".to_owned()), "{own:?}");
 }

@@ -233,7 +233,7 @@ pub(super) fn placement(
     for (load, report) in loads_alone.iter().zip(node_reports(problem, &loads_alone)) {
         free[load.seat] = report.usable.saturating_sub(report.bytes.total());
     }
-    let replicas = more_owners(problem, &best.stages, &best.owners, &mut free, problem.request.replicas);
+    let replicas = more_owners(problem, best, &mut free, problem.request.replicas);
     let nodes = node_reports(problem, &loads(problem, best, &replicas));
 
     let stage = |(seat, layers): &(usize, Range<usize>)| Stage {
