@@ -107,7 +107,7 @@ impl Group<'_> {
             own.node != other.node || own.beside && !other.beside
         };
         let others: Vec<usize> = reached.iter().copied().filter(may).collect();
-        let rooms = [own].into_iter().chain(self.rooms(&others)).collect();
+        let rooms = [own].into_iter().chain(self.rooms_for_blocks(&others)).collect();
         Some(([vec![seat], others].concat(), rooms))
     }
 
@@ -191,7 +191,8 @@ impl Group<'_> {
         let mut used: Vec<usize> = stages.iter().map(|(seat, _)| problem.seats[*seat].node).collect();
         used.sort_unstable();
         used.dedup();
-        let ranges = self.model.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
+        let ranges =
+            self.model.experts.fill(self.rooms_for_blocks(&others), used, self.least_nodes(coordinator))?;
         let owners = self.owners(&stages, &others, &ranges);
         let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));
         self.arranged(stages, owners, words)

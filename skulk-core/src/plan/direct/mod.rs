@@ -327,6 +327,8 @@ mod accuracy;
 #[cfg(test)]
 mod by_hand;
 #[cfg(test)]
+mod copies;
+#[cfg(test)]
 mod drafted;
 #[cfg(test)]
 mod monotone;

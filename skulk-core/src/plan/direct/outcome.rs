@@ -98,12 +98,14 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
     loads.iter().map(report).collect()
 }
 
-/// Tokens whose keys and values fit beside a stage's weights, and on which node that is least.
+/// Tokens whose keys and values fit beside a stage's weights, with what grows with them, and on which node that is least.
 fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u64, NodeId)> {
     let tokens = reports.iter().filter_map(|report| {
-        let taken = report.bytes.total() - report.bytes.kv_cache;
-        let room = report.usable.saturating_sub(taken);
-        let kv = |tokens: u64| problem.kept_by(&report.layers, tokens);
+        let backend = report.backend.as_deref();
+        let copied = |tokens: u64| problem.copied_by(backend, &report.layers, tokens);
+        let grown = report.bytes.kv_cache.saturating_add(copied(problem.request.context_tokens));
+        let room = report.usable.saturating_sub(report.bytes.total().saturating_sub(grown));
+        let kv = |tokens: u64| problem.kept_by(&report.layers, tokens).saturating_add(copied(tokens));
         if kv(MOST_TOKENS) <= room {
             return None;
         }
@@ -228,7 +230,7 @@ pub(super) fn placement(
     let loads_alone = loads(problem, best, &[]);
     let mut free = vec![0; problem.seats.len()];
     for (seat, free) in free.iter_mut().enumerate() {
-        *free = problem.room(seat, 1.0).bytes;
+        *free = problem.room_for_blocks(seat, 1.0).bytes;
     }
     for (load, report) in loads_alone.iter().zip(node_reports(problem, &loads_alone)) {
         free[load.seat] = report.usable.saturating_sub(report.bytes.total());
