@@ -180,7 +180,7 @@ impl Group<'_> {
         let is_linked = |seat: &usize| {
             let node = problem.seats[*seat].node;
             problem.links.join_all()
-                || homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
+                || homes.iter().all(|&home| home == node || problem.links.join(home, node))
         };
         let may = |seat: &usize| {
             let serves =

@@ -131,7 +131,7 @@ impl<'a> Group<'a> {
         let node = |seat: &usize| problem.seats[*seat].node;
         let reaches = |seat: &&usize| {
             let node = node(seat);
-            node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
+            node == coordinator || self.wide && problem.links.join(coordinator, node)
         };
         let all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
         // A stage is gone to once, experts for each layer.

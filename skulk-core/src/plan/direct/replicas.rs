@@ -66,6 +66,6 @@ fn may_help(problem: &Problem<'_>, home: usize, seat: usize) -> bool {
     let (from, to) = (&problem.seats[home], &problem.seats[seat]);
     match from.node == to.node {
         true => to.disk.is_some() && may_serve(from, to),
-        false => problem.links.speed(from.node, to.node).is_some(),
+        false => problem.links.join(from.node, to.node),
     }
 }
