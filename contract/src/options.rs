@@ -358,7 +358,7 @@ options! {
         /// Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
         /// more than the model was trained for and its card allows.
         context_tokens: u64 => plan.request.context_tokens = context_tokens,
-        /// Tokens of the prompt whose time is estimated; 512 by default.
+        /// Tokens of the prompt whose time is estimated; 512 by default, and no more than the context has.
         prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
         sessions: usize => plan.request.sessions = sessions,

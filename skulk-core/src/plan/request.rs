@@ -65,7 +65,7 @@ pub struct Request {
     /// Tokens for which keys and values are reserved, of each session. With [`Transport::Direct`] no more than the model was
     /// trained for and its card allows, as in loading.
     pub context_tokens: u64,
-    /// Tokens of the prompt whose time is estimated.
+    /// Tokens of the prompt whose time is estimated, no more than the context has.
     pub prompt_tokens: u64,
     /// Sessions that generate at once, each of which has its keys and values. Only for [`Transport::Direct`].
     pub sessions: usize,

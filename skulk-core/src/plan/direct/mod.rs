@@ -67,13 +67,15 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
     }
 }
 
-/// What is asked, with no longer a context than loading gives.
+/// What is asked, with no longer a context than loading gives, and no longer a prompt than that.
 fn within_reach<'a>(card: &ModelCard, request: &'a Request) -> Cow<'a, Request> {
     let most = longest(card, request.inventory.as_ref().map_or(0, |counted| counted.context));
-    if request.context_tokens <= most {
+    let context_tokens = request.context_tokens.min(most);
+    let prompt_tokens = request.prompt_tokens.min(context_tokens);
+    if (context_tokens, prompt_tokens) == (request.context_tokens, request.prompt_tokens) {
         return Cow::Borrowed(request);
     }
-    Cow::Owned(Request { context_tokens: most, ..request.clone() })
+    Cow::Owned(Request { context_tokens, prompt_tokens, ..request.clone() })
 }
 
 /// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt.
@@ -324,6 +326,8 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 
 #[cfg(test)]
 mod accuracy;
+#[cfg(test)]
+mod asked;
 #[cfg(test)]
 mod by_hand;
 #[cfg(test)]
