@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
 use super::around::Pin;
@@ -62,6 +63,17 @@ impl Arrangement {
     /// Whether everything is at the same place.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.stages == other.stages && self.owners == other.owners && self.disk == other.disk
+    }
+
+    /// The devices that can work together with all of these, where they are linked.
+    pub(super) fn group(&self, problem: &Problem<'_>) -> Vec<usize> {
+        let stages = self.stages.iter().map(|(seat, _)| *seat);
+        let used: BTreeSet<usize> = stages.chain(self.owners.iter().map(|owner| owner.seat)).collect();
+        let has_all = |(seats, _): &(Vec<usize>, bool)| used.iter().all(|seat| seats.contains(seat));
+        let Some((mut seats, wide)) = problem.groups().into_iter().find(has_all) else { return Vec::new() };
+        let own = self.nodes(problem);
+        seats.retain(|&seat| wide || own.contains(&problem.seats[seat].node));
+        seats
     }
 
     /// The nodes that take part, each once, stages first.

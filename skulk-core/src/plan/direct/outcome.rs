@@ -338,15 +338,7 @@ pub(super) fn refusal(
             }
             Some(closest) => {
                 nodes = node_reports(problem, &loads(problem, &closest, &[]));
-                let usable: u64 = problem.seats.iter().map(|seat| seat.usable).fold(0, u64::saturating_add);
-                let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
-                message = format!(
-                    "expected {} for weights, keys and values of {} tokens, and margins, found {} on {} devices that can share the work",
-                    ByteSize(needed),
-                    problem.request.context_tokens,
-                    ByteSize(usable),
-                    problem.seats.len()
-                );
+                message = too_little(problem, &closest, &nodes);
                 would_fit = ways(problem, cluster, &nodes);
             }
             None if problem.whole_layers(&[]).overflow() => {
@@ -376,6 +368,32 @@ pub(super) fn refusal(
         .with("rule", rule.as_str())
         .with_hint(hint)
         .with_detail(report)
+}
+
+/// What the placement that came closest needs, and what the devices have that could take part in it.
+fn too_little(problem: &Problem<'_>, closest: &Arrangement, nodes: &[NodeReport]) -> String {
+    let node = |seat: usize| problem.seats[seat].node;
+    let coordinator = closest.stages.first().map_or(0, |(seat, _)| node(*seat));
+    let group = closest.group(problem);
+    let is_linked = |seat: &usize| node(*seat) == coordinator || problem.links.join(coordinator, node(*seat));
+    let (reached, apart): (Vec<usize>, Vec<usize>) = group.into_iter().partition(is_linked);
+    let usable = reached.iter().map(|&seat| problem.seats[seat].usable).fold(0, u64::saturating_add);
+    let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
+    let devices = match reached.len() {
+        1 => "1 device".to_owned(),
+        n => format!("{n} devices that can share the work"),
+    };
+    let but = match apart.len() {
+        _ if usable >= needed => ", in pieces that are too small".to_owned(),
+        0 => String::new(),
+        n => format!("; not linked with `{}` in both directions: {n} more", problem.ids[coordinator]),
+    };
+    format!(
+        "expected {} for weights, keys and values of {} tokens, and margins, found {} on {devices}{but}",
+        ByteSize(needed),
+        problem.request.context_tokens,
+        ByteSize(usable)
+    )
 }
 
 /// What to do where no node has a backend that the card lists, or none of those that have one takes attention.

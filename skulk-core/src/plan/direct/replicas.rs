@@ -13,7 +13,7 @@ pub(super) fn more_owners(
     free: &mut [u64],
     copies: usize,
 ) -> Vec<Owner> {
-    let seats = able(problem, arrangement);
+    let seats = arrangement.group(problem);
     let n = seats.len();
     let mut added: Vec<Owner> = Vec::new();
     let mut turn = 0;
@@ -51,14 +51,6 @@ fn away<'a>(
     let node = |seat: usize| problem.seats[seat].node;
     let owners = arrangement.owners.iter().filter_map(move |owner| Some((owner, home(owner)?)));
     owners.filter(move |(owner, home)| node(owner.seat) != node(*home))
-}
-
-/// The devices that work together with those of an arrangement.
-fn able(problem: &Problem<'_>, arrangement: &Arrangement) -> Vec<usize> {
-    let stages = arrangement.stages.iter().map(|(seat, _)| *seat);
-    let used: Vec<usize> = stages.chain(arrangement.owners.iter().map(|owner| owner.seat)).collect();
-    let has_all = |seats: &[usize]| used.iter().all(|seat| seats.contains(seat));
-    problem.groups().into_iter().find(|(seats, _)| has_all(seats)).map_or_else(Vec::new, |(seats, _)| seats)
 }
 
 /// Whether a device can compute blocks of others for a layer whose attention `home` has. On the same node only `cpu` does.
