@@ -1,7 +1,7 @@
 //! What comes of requests for more than there is, and how is that said?
 
 use super::tests::{card, memory_node, mesh};
-use crate::plan::{Cluster, LinkSpeed, Node, PlanReport, Planner, Request};
+use crate::plan::{Cluster, Inventory, LinkSpeed, Node, Placement, PlanReport, Planner, Request, Role, Rule};
 
 fn cluster_of(n: usize, gib: u64) -> Vec<Node> {
     (0..n).map(|at| memory_node(&format!("n{at:02}"), gib)).collect()
@@ -50,4 +50,37 @@ fn memory_that_is_out_of_reach_is_not_counted() {
     card.placement.compatible_backends.insert("mlx".to_owned());
     let error = Planner::plan(&card, &mesh(foreign), &Request::default()).unwrap_err();
     assert!(error.to_string().contains("found 4.0 GiB on 1 device"), "{error}");
+}
+
+#[test]
+fn refusals_name_what_leaves_nothing() {
+    let card = card(4, 4);
+    let refused = |cluster: &Cluster, request: &Request| {
+        let error = Planner::plan(&card, cluster, request).unwrap_err();
+        let refused = error.detail::<PlanReport>().unwrap().refused.clone().unwrap();
+        (refused.rule, refused.message)
+    };
+    let request = Request::default;
+    let twelve = mesh(cluster_of(12, 64));
+    let (rule, message) = refused(&twelve, &request().min_nodes(9));
+    assert_eq!(rule, Rule::Layers);
+    let most: usize = message.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(message.starts_with("expected parts of the model for 9 nodes"), "{message}");
+    Planner::plan(&card, &twelve, &request().min_nodes(most)).unwrap();
+    assert_eq!(refused(&twelve, &request().min_nodes(most + 1)).0, Rule::Layers);
+
+    let blocks = mesh([cluster_of(2, 64), vec![memory_node("m", 64).role(Role::FfnOnly)]].concat());
+    let (rule, message) = refused(&blocks, &request().coordinator("m"));
+    assert!(rule == Rule::Eligible && message.contains("`m`"), "{message}");
+
+    let inventory = Inventory::from_card(&card);
+    let all = Placement::builder(&inventory).layers(0..4, "cpu@n00").feed_forward(0..4, "cpu@n00");
+    let fixed = request().inventory(inventory).fixed(all);
+    let (rule, message) = refused(&twelve, &fixed.clone().require("n01"));
+    assert!(rule == Rule::Required && message.contains("`n01`"), "{message}");
+    assert_eq!(refused(&twelve, &fixed.min_nodes(2)).0, Rule::Layers);
+
+    let apart = Cluster::new(cluster_of(2, 64), Vec::new());
+    assert_eq!(refused(&apart, &request().min_nodes(2)).0, Rule::Connected);
+    assert_eq!(refused(&apart, &request().require("n00").require("n01")).0, Rule::Connected);
 }

@@ -264,6 +264,11 @@ fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
     problem.is_ok_and(|(problem, _)| search(&problem, 1.0, usize::MAX).best.is_some())
 }
 
+/// Whether there is a way to place the model with as much memory as is ever counted.
+fn can_be(problem: &Problem<'_>) -> bool {
+    search(problem, 2f64.powi(FORCED - 1), COORDINATORS).best.is_some()
+}
+
 /// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
 fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     let request = problem.request;
@@ -285,6 +290,14 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     if let Some(missing) = wanted.clone().find(|id| !is_seated(id)) {
         let message = format!("node `{missing}` must be used, but is not there, excluded, or not eligible");
         return (Rule::Required, message);
+    }
+    let is_its = |seat: &&Seat| Some(seat.node) == problem.coordinator;
+    if let Some(wanted) = &request.coordinator
+        && !problem.seats.iter().filter(is_its).any(|seat| seat.attention)
+    {
+        let message =
+            format!("expected a coordinator in role full, found `{wanted}`, which takes no attention");
+        return (Rule::Eligible, message);
     }
     let first = problem.fixed.stages.first().filter(|(_, run)| run.start == 0);
     if let (Some(wanted), Some((seat, _))) = (&request.coordinator, first)

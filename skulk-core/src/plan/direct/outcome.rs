@@ -1,6 +1,6 @@
 //! What came out? A placement with its report, or a refusal that says what would help.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use super::disk::OnDisk;
 use super::problem::{Load, Problem};
 use super::replicas::more_owners;
 use super::ways::ways;
-use super::{search_forced, speculation};
+use super::{can_be, search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
 use crate::plan::backend::{engine_of, is_candles, keeps, may_run, serves};
 use crate::plan::ceiling;
 use crate::plan::check::{CANDLE_RUNS_NOT, LISTED};
-use crate::plan::cluster::{Cluster, NodeId};
+use crate::plan::cluster::{Cluster, LinkSpeed, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
 use crate::plan::report::{
     Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
 };
+use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
 
@@ -344,12 +345,7 @@ pub(super) fn refusal(
             None if problem.whole_layers(&[]).overflow() => {
                 message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
             }
-            None => {
-                rule = Rule::Connected;
-                message =
-                    "the nodes that must or may be used are not linked with a coordinator in both directions"
-                        .to_owned();
-            }
+            None => (rule, message) = left_nothing(problem, cluster),
         }
     }
     let pending = !pending.is_empty() && matches!(rule, Rule::Memory | Rule::Connected | Rule::Required);
@@ -368,6 +364,39 @@ pub(super) fn refusal(
         .with("rule", rule.as_str())
         .with_hint(hint)
         .with_detail(report)
+}
+
+/// Which rule leaves no way to place the model, however much memory there is: the one without which there is a way.
+fn left_nothing(problem: &Problem<'_>, cluster: &Cluster) -> (Rule, String) {
+    let Problem { card, request, .. } = *problem;
+    let can_be = |cluster: &Cluster, request: &Request| {
+        let problem = Problem::new(card, cluster, request, &mut Vec::new());
+        problem.is_ok_and(|(problem, _)| can_be(&problem))
+    };
+    let linked = Cluster { mesh: cluster.mesh.or(Some(LinkSpeed::DEFAULT)), ..cluster.clone() };
+    let of = |min_nodes: usize| can_be(&linked, &Request { min_nodes, ..request.clone() });
+    let anyhow = || Request { min_nodes: 1, required_nodes: BTreeSet::new(), ..request.clone() };
+    if of(1) && !of(request.min_nodes) {
+        let (mut most, mut not) = (1, request.min_nodes);
+        while not - most > 1 {
+            let middle = most + (not - most) / 2;
+            if of(middle) { most = middle } else { not = middle }
+        }
+        let asked = request.min_nodes;
+        return (
+            Rule::Layers,
+            format!("expected parts of the model for {asked} nodes, found some for {most}"),
+        );
+    }
+    if !of(1) && can_be(&linked, &anyhow()) {
+        let nodes = request.required_nodes.iter().take(PlanReport::LISTED).map(|id| format!("`{id}`"));
+        let nodes = nodes.collect::<Vec<_>>().join(", ");
+        let message =
+            format!("expected parts of the model for each node that must be used, found too few for {nodes}");
+        return (Rule::Required, message);
+    }
+    let message = "the nodes that must or may be used are not linked with a coordinator in both directions";
+    (Rule::Connected, message.to_owned())
 }
 
 /// What the placement that came closest needs, and what the devices have that could take part in it.
@@ -418,6 +447,7 @@ fn advice(rule: Rule) -> &'static str {
         }
         Rule::TensorDivisible => "ask for sharding pipeline, or for the transport mlx_ring or mlx_jaccl",
         Rule::Excluded => "exclude fewer nodes",
+        Rule::Layers => "ask for fewer nodes, or fix less by hand",
         Rule::MinVram => "use nodes with larger accelerators, or lower the card's min_vram_gib",
         _ => "add nodes or links, or ask for less",
     }
