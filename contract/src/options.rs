@@ -373,7 +373,8 @@ options! {
         /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
         /// are needed. Only for `direct`.
         from_disk: bool => plan.request.from_disk = from_disk,
-        /// Owners that each expert gets beside its first, where there is room; 0 by default.
+        /// Owners that each block and expert on another node than its layer's attention gets beside its first, where there is
+        /// room on further nodes; 0 by default. The report warns where some have fewer.
         replicas: usize => plan.request.replicas = replicas,
         /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
         inventory: Inventory => plan.request.inventory = Some(Arc::new(inventory)),

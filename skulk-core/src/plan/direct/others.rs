@@ -1,6 +1,7 @@
 //! What other nodes change: those that have not said what they run, and those of other software.
 
 use super::tests::{card, memory_node, mesh};
+use crate::card::ModelCard;
 use crate::plan::{Cluster, Inventory, Link, LinkSpeed, Node, Planner, Request, Role};
 
 const GIB: u64 = 1 << 30;
@@ -64,4 +65,30 @@ fn replicas_are_on_devices_that_work_together() {
     assert!(!foreign.contains(&"m".to_owned()), "{foreign:?}");
     let own = replicas(blocks("m", 16));
     assert!(own.contains(&"m".to_owned()), "{own:?}");
+}
+
+/// There are fewer where nodes have no room for more, and none for what is where its layer's attention is.
+#[test]
+fn missing_replicas_are_warned_of() {
+    let inventory = Inventory::of_experts(12, 100_000_000, 20_000_000, (16, 2), 50_000_000, 4096);
+    let warnings = |card: &ModelCard, nodes: &[Node], inventory: &Inventory, replicas: usize| {
+        let request = Request::default().context_tokens(512).inventory(inventory.clone()).replicas(replicas);
+        let placement = Planner::plan(card, &mesh(nodes.to_vec()), &request).unwrap();
+        let found = placement.experts().iter().filter(|shard| shard.replica).count();
+        let warnings = placement.report().unwrap().warnings.clone();
+        (found, warnings.into_iter().filter(|it| it.contains("replicas")).collect::<Vec<_>>())
+    };
+    let mut mixture = card(0, 12);
+    mixture.storage_size.in_bytes = inventory.weights();
+    let blocks = |id: &str| memory_node(id, 16).role(Role::FfnOnly);
+    let nodes = [memory_node("a", 3), blocks("b"), blocks("c")];
+    assert!(warnings(&mixture, &nodes, &inventory, 0).1.is_empty());
+    let (found, one) = warnings(&mixture, &nodes, &inventory, 1);
+    assert!(found > 0 && one.is_empty(), "{one:?}");
+    let (_, more) = warnings(&mixture, &nodes, &inventory, usize::MAX);
+    assert!(more.len() == 1 && more[0].starts_with("of "), "{more:?}");
+    let dense = card(8, 32);
+    let nodes = [memory_node("a", 64), memory_node("b", 64)];
+    let (found, none) = warnings(&dense, &nodes, &Inventory::from_card(&dense), 1);
+    assert!(found == 0 && none[0].starts_with("all blocks and experts"), "{none:?}");
 }

@@ -8,7 +8,7 @@ use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::disk::OnDisk;
 use super::problem::{Load, Problem};
-use super::replicas::more_owners;
+use super::replicas::Replicas;
 use super::ways::ways;
 use super::{can_be, search_forced, speculation};
 use crate::bytes::ByteSize;
@@ -236,8 +236,8 @@ pub(super) fn placement(
     for (load, report) in loads_alone.iter().zip(node_reports(problem, &loads_alone)) {
         free[load.seat] = report.usable.saturating_sub(report.bytes.total());
     }
-    let replicas = more_owners(problem, best, &mut free, problem.request.replicas);
-    let nodes = node_reports(problem, &loads(problem, best, &replicas));
+    let replicas = Replicas::new(problem, best, &mut free, problem.request.replicas);
+    let nodes = node_reports(problem, &loads(problem, best, &replicas.owners));
 
     let stage = |(seat, layers): &(usize, Range<usize>)| Stage {
         node: problem.ids[problem.seats[*seat].node].clone(),
@@ -253,8 +253,9 @@ pub(super) fn placement(
     report.estimate = Some(best.estimate);
     report.prompt = prompt(problem, best);
     report.warnings = warnings(problem, best, report.prompt.as_ref());
+    report.warnings.extend(replicas.warning(problem.request.replicas));
     report.speculation = Some(speculation::decide(problem, best));
-    let experts = expert_shards(problem, &best.owners, &replicas);
+    let experts = expert_shards(problem, &best.owners, &replicas.owners);
     Placement {
         n_layers: problem.inventory.layers.len(),
         stages,
