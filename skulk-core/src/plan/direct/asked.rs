@@ -1,7 +1,9 @@
 //! What comes of requests for more than there is, and how is that said?
 
 use super::tests::{card, memory_node, mesh};
-use crate::plan::{Cluster, Inventory, LinkSpeed, Node, Placement, PlanReport, Planner, Request, Role, Rule};
+use crate::plan::{
+    Cluster, Inventory, LinkSpeed, Node, Placement, PlanReport, Planner, Request, Role, Rule, Transport,
+};
 
 fn cluster_of(n: usize, gib: u64) -> Vec<Node> {
     (0..n).map(|at| memory_node(&format!("n{at:02}"), gib)).collect()
@@ -83,4 +85,27 @@ fn refusals_name_what_leaves_nothing() {
     let apart = Cluster::new(cluster_of(2, 64), Vec::new());
     assert_eq!(refused(&apart, &request().min_nodes(2)).0, Rule::Connected);
     assert_eq!(refused(&apart, &request().require("n00").require("n01")).0, Rule::Connected);
+}
+
+#[test]
+fn excluded_nodes_that_are_not_there_are_warned_of() {
+    let cluster = mesh(cluster_of(3, 64));
+    for transport in [Transport::Direct, Transport::MlxRing] {
+        let mut card = card(8, 32);
+        card.placement.compatible_backends.insert("mlx".to_owned());
+        let warnings = |id: &str| {
+            let request = Request::default().transport(transport).exclude("n01").exclude(id);
+            Planner::plan(&card, &cluster, &request).unwrap().report().unwrap().warnings.clone()
+        };
+        assert_eq!(warnings("typo"), ["`typo`, which is excluded, is no node of the cluster"]);
+        assert!(warnings("n02").is_empty());
+    }
+}
+
+#[test]
+fn layers_are_counted_before_they_are_made() {
+    for n_layers in [4097, usize::MAX] {
+        let error = Inventory::of_experts(n_layers, 1, 1, (4, 2), 1, 1).check().unwrap_err();
+        assert_eq!(error.message(), "expected 1 to 4096 layers, found more");
+    }
 }

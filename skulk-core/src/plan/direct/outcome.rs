@@ -138,7 +138,7 @@ fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>)
         exact: problem.inventory.exact,
         guessed: problem.guessed(),
         nodes,
-        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
+        ..PlanReport::new(problem.card, problem.request, &problem.ids, rules, ceiling)
     }
 }
 
@@ -252,7 +252,7 @@ pub(super) fn placement(
     report.candidates = candidates(problem, best, others);
     report.estimate = Some(best.estimate);
     report.prompt = prompt(problem, best);
-    report.warnings = warnings(problem, best, report.prompt.as_ref());
+    report.warnings.extend(warnings(problem, best, report.prompt.as_ref()));
     report.warnings.extend(replicas.warning(problem.request.replicas));
     report.speculation = Some(speculation::decide(problem, best));
     let experts = expert_shards(problem, &best.owners, &replicas.owners);

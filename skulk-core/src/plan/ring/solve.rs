@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::rules::{Ledger, Refused};
 use super::topology::Topology;
 use crate::card::ModelCard;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::plan::backend::{engine_of, is_multi_node};
 use crate::plan::cluster::{LinkKind, Role};
 use crate::plan::inventory::Inventory;
@@ -47,8 +47,13 @@ impl<'a> Problem<'a> {
                     sorted.windows(2).all(|pair| pair[0] != pair[1])
                 });
                 found.map(Ring::new).ok_or_else(|| {
-                    let what = "expected rings of different nodes of the cluster, found";
-                    Error::new(ErrorKind::InvalidArgument, format!("{what} {names:?}")).with("field", "rings")
+                    let found = match names.is_empty() {
+                        true => "none".to_owned(),
+                        false => names.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", "),
+                    };
+                    let message = format!("expected rings of different nodes of the cluster, found {found}");
+                    Error::argument("rings", message)
+                        .with_hint("name each node of a ring once, by rank, as the cluster names it")
                 })
             };
             rings.iter().map(ring).collect::<Result<Vec<Ring>>>()

@@ -181,10 +181,15 @@ fn jaccl_takes_nodes_that_are_all_linked() {
 #[test]
 fn rings_of_a_request_must_be_rings() {
     let cluster = three_and_one();
-    for ring in [vec![], vec!["a".into(), "a".into()], vec!["nobody".into()]] {
+    let rings: [(Vec<NodeId>, &str); 3] =
+        [(vec![], "none"), (vec!["a".into(), "a".into()], "`a`, `a`"), (vec!["nobody".into()], "`nobody`")];
+    for (ring, found) in rings {
         let mut request = request();
         request.rings = Some(vec![ring]);
-        assert_eq!(plan(&card(1, 4), &cluster, &request).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let error = plan(&card(1, 4), &cluster, &request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let expected = format!("expected rings of different nodes of the cluster, found {found}");
+        assert_eq!((error.message(), error.hint().is_some()), (expected.as_str(), true));
     }
 }
 
