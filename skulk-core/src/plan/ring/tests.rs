@@ -83,6 +83,18 @@ fn a_ring_that_cannot_be_arranged_makes_place_for_the_next() {
 }
 
 #[test]
+fn the_ring_that_got_furthest_says_why_it_failed() {
+    let nodes = vec![node("x", 76), node("y", 24), node("a", 30), node("b", 30), node("c", 30)];
+    // Layers cannot be cut for the two, and the last of the three does not find the first.
+    let links = [both("x", "y").to_vec(), vec![socket("a", "b"), socket("b", "c"), rdma("c", "a")]].concat();
+    let error = plan(&card(60, 3), &Cluster::new(nodes.clone(), links.clone()), &request()).unwrap_err();
+    assert_eq!(refused(&error), Rule::Hosts, "{error}");
+    assert!(error.message().contains("has no socket to"), "{error}");
+    let two = Cluster::new(nodes[..2].to_vec(), links[..2].to_vec());
+    assert_eq!(refused(&plan(&card(60, 3), &two, &request()).unwrap_err()), Rule::Layers);
+}
+
+#[test]
 fn refusals_say_what_would_help() {
     let cluster = three_and_one();
     let error = plan(&card(400, 10), &cluster, &request()).unwrap_err();
