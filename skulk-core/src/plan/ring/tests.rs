@@ -83,6 +83,31 @@ fn a_ring_that_cannot_be_arranged_makes_place_for_the_next() {
 }
 
 #[test]
+fn rings_of_several_nodes_run_mlx() {
+    let of = |name: &str, gib: u64, tag: &str| node(name, gib).backends([tag]);
+    let mut card = card(60, 12);
+    card.placement.compatible_backends = ["mlx", "skulk-cpu", "llama_cpp-cpu"].map(str::to_owned).into();
+    let mesh = |nodes: &[Node]| Cluster::mesh(nodes.to_vec(), LinkSpeed::DEFAULT);
+    let mixed = [node("a", 48), of("b", 60, "skulk-cpu"), of("c", 60, "llama_cpp-cpu")];
+    for min in [1, 2] {
+        let error = plan(&card, &mesh(&mixed), &request().min_nodes(min)).unwrap_err();
+        let expected = if min == 1 { Rule::Memory } else { Rule::SingleNodeEngine };
+        assert_eq!(refused(&error), expected, "{error}");
+    }
+    let more = [&mixed[..], &[node("d", 48)]].concat();
+    let placement = plan(&card, &mesh(&more), &request()).unwrap();
+    let mut nodes = order(&placement);
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["a", "d"]);
+    // One node runs whatever the card lists.
+    let placement = plan(&card, &mesh(&[of("c", 128, "llama_cpp-cpu"), node("d", 48)]), &request()).unwrap();
+    assert_eq!(order(&placement), ["c"]);
+    // Given rings are the reference's, which looks at nothing else.
+    let given = Request { rings: Some(vec![vec!["a".into(), "b".into()]]), ..request() };
+    assert_eq!(order(&plan(&card, &mesh(&mixed), &given).unwrap()), ["a", "b"]);
+}
+
+#[test]
 fn the_ring_that_got_furthest_says_why_it_failed() {
     let nodes = vec![node("x", 76), node("y", 24), node("a", 30), node("b", 30), node("c", 30)];
     // Layers cannot be cut for the two, and the last of the three does not find the first.
