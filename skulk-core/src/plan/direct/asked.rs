@@ -2,7 +2,8 @@
 
 use super::tests::{card, memory_node, mesh};
 use crate::plan::{
-    Cluster, Inventory, LinkSpeed, Node, Placement, PlanReport, Planner, Request, Role, Rule, Transport,
+    Accelerator, Cluster, Inventory, LinkSpeed, Node, Placement, PlanReport, Planner, Request, Role, Rule,
+    Transport, Vendor,
 };
 
 fn cluster_of(n: usize, gib: u64) -> Vec<Node> {
@@ -81,6 +82,17 @@ fn refusals_name_what_leaves_nothing() {
     let (rule, message) = refused(&twelve, &fixed.clone().require("n01"));
     assert!(rule == Rule::Required && message.contains("`n01`"), "{message}");
     assert_eq!(refused(&twelve, &fixed.min_nodes(2)).0, Rule::Layers);
+
+    // Each of two accelerators of a node would have to serve the other.
+    let tags = ["skulk-wgpu-vulkan:0", "skulk-wgpu-vulkan:1"];
+    let gpu =
+        |tag: &str| Accelerator::new(Vendor::Nvidia).name("GPU").backend(tag).vram_total_bytes(64 << 30);
+    let two = memory_node("n", 64).backends(tags).accelerator(gpu(tags[0])).accelerator(gpu(tags[1]));
+    let inventory = Inventory::from_card(&card);
+    let rules = Placement::builder(&inventory);
+    let rules = rules.feed_forward(0..1, "wgpu-vulkan:0@n").feed_forward(1..2, "wgpu-vulkan:1@n");
+    let (rule, message) = refused(&mesh(vec![two]), &request().inventory(inventory).fixed(rules));
+    assert!(rule == Rule::Layers && message.contains("fixed by hand"), "{message}");
 
     let apart = Cluster::new(cluster_of(2, 64), Vec::new());
     assert_eq!(refused(&apart, &request().min_nodes(2)).0, Rule::Connected);

@@ -396,6 +396,11 @@ fn left_nothing(problem: &Problem<'_>, cluster: &Cluster) -> (Rule, String) {
             format!("expected parts of the model for each node that must be used, found too few for {nodes}");
         return (Rule::Required, message);
     }
+    let free = || Request { fixed: None, ..anyhow() };
+    if request.fixed.is_some() && !can_be(&linked, &anyhow()) && can_be(&linked, &free()) {
+        let message = "expected a way to place the rest around what is fixed by hand, found none";
+        return (Rule::Layers, message.to_owned());
+    }
     let message = "the nodes that must or may be used are not linked with a coordinator in both directions";
     (Rule::Connected, message.to_owned())
 }
