@@ -358,7 +358,7 @@ options! {
         /// Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
         /// more than the model was trained for and its card allows.
         context_tokens: u64 => plan.request.context_tokens = context_tokens,
-        /// Tokens of the prompt whose time is estimated; 512 by default.
+        /// Tokens of the prompt whose time is estimated; 512 by default, and no more than the context has.
         prompt_tokens: u64 => plan.request.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
         sessions: usize => plan.request.sessions = sessions,
@@ -373,7 +373,8 @@ options! {
         /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
         /// are needed. Only for `direct`.
         from_disk: bool => plan.request.from_disk = from_disk,
-        /// Owners that each expert gets beside its first, where there is room; 0 by default.
+        /// Owners that each block and expert on another node than its layer's attention gets beside its first, where there is
+        /// room on further nodes; 0 by default. The report warns where some have fewer.
         replicas: usize => plan.request.replicas = replicas,
         /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
         inventory: Inventory => plan.request.inventory = Some(Arc::new(inventory)),

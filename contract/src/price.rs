@@ -53,7 +53,7 @@ options! {
         /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default, and no more than the
         /// model was trained for and its card allows.
         context_tokens: u64 => asked.0.context_tokens = context_tokens,
-        /// Tokens of the prompt that is priced; 512 by default.
+        /// Tokens of the prompt that is priced; 512 by default, and no more than the context has.
         prompt_tokens: u64 => asked.0.prompt_tokens = prompt_tokens,
         /// Sessions that generate at once; 1 by default.
         sessions: usize => asked.0.sessions = sessions,

@@ -261,7 +261,9 @@ impl Inventory {
     pub(super) fn wrong(&self) -> Option<(&'static str, String)> {
         let n_layers = self.layers.len();
         if !(1..=MAX_LAYERS).contains(&n_layers) {
-            return Some(("n_layers", format!("expected 1 to {MAX_LAYERS} layers, found {n_layers}")));
+            // Those of a description are not all made.
+            let found = if n_layers > MAX_LAYERS { "more".to_owned() } else { n_layers.to_string() };
+            return Some(("n_layers", format!("expected 1 to {MAX_LAYERS} layers, found {found}")));
         }
         let experts = self.layers.iter().map(|layer| layer.n_experts.max(1));
         let experts = experts.fold(0, usize::saturating_add);

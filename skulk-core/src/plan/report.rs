@@ -320,7 +320,8 @@ pub struct PlanReport {
     /// How long the prompt should take that was asked for.
     #[serde(default)]
     pub prompt: Option<PromptEstimate>,
-    /// What is worth knowing: links that take most of the time, devices whose speed is not known.
+    /// What is worth knowing: links that take most of the time, devices whose speed is not known, excluded nodes that are not
+    /// there, owners for which there is no room.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Whether drafting should pay.
@@ -345,14 +346,16 @@ pub struct Refusal {
 }
 
 impl PlanReport {
-    /// What a card and a request say, before anything is planned.
+    /// What a card and a request say of a cluster of these nodes, before anything is planned.
     pub(super) fn new(
         card: &ModelCard,
         request: &Request,
-        cluster_nodes: usize,
+        nodes: &[&NodeId],
         rules: Vec<RuleReport>,
         context: ContextCeiling,
     ) -> Self {
+        let unknown = request.excluded_nodes.iter().filter(|id| !nodes.contains(id)).take(Self::LISTED);
+        let warnings = unknown.map(|id| format!("`{id}`, which is excluded, is no node of the cluster"));
         Self {
             model_id: card.model_id.clone(),
             weights: card.storage_size.in_bytes,
@@ -363,14 +366,14 @@ impl PlanReport {
             transport: request.transport,
             strictness: request.strictness,
             context_tokens: request.context_tokens,
-            cluster_nodes,
+            cluster_nodes: nodes.len(),
             rules,
             candidates: Vec::new(),
             nodes: Vec::new(),
             context,
             estimate: None,
             prompt: None,
-            warnings: Vec::new(),
+            warnings: warnings.collect(),
             speculation: None,
             refused: None,
             would_fit: Vec::new(),

@@ -65,7 +65,7 @@ pub struct Request {
     /// Tokens for which keys and values are reserved, of each session. With [`Transport::Direct`] no more than the model was
     /// trained for and its card allows, as in loading.
     pub context_tokens: u64,
-    /// Tokens of the prompt whose time is estimated.
+    /// Tokens of the prompt whose time is estimated, no more than the context has.
     pub prompt_tokens: u64,
     /// Sessions that generate at once, each of which has its keys and values. Only for [`Transport::Direct`].
     pub sessions: usize,
@@ -77,7 +77,8 @@ pub struct Request {
     /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they are
     /// needed. Only for [`Transport::Direct`].
     pub from_disk: bool,
-    /// Owners that each expert gets beside its first, where there is room.
+    /// Owners that each block and expert on another node than its layer's attention gets beside its first, where there is
+    /// room on further nodes. The report warns where some have fewer.
     pub replicas: usize,
     /// The model's tensors, where a checkpoint is at hand; else the card's size is divided.
     pub inventory: Option<Arc<Inventory>>,

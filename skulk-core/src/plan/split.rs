@@ -2,6 +2,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// Layers up to which shares of them are exact.
+const MOST: u64 = 1 << 53;
+
 /// Shares `total` layers out by `fractions`, which add up to 1: each gets the whole part of its share, the
 /// largest remainders get one more, and who has none yet gets one from who has most. The method of Skulk
 /// 1.3, in the same order of floating-point operations, as that decides ties.
@@ -15,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// `PlanNoFit` for fewer layers than fractions; `InvalidArgument` for no fractions, or such as are
-/// negative, no numbers, or far from adding up to 1.
+/// negative, no numbers, or far from adding up to 1, and for more layers than can be shared out exactly.
 pub fn allocate_layers(total: usize, fractions: &[f64]) -> Result<Vec<usize>> {
     let n = fractions.len();
     if n == 0 {
@@ -32,6 +35,10 @@ pub fn allocate_layers(total: usize, fractions: &[f64]) -> Result<Vec<usize>> {
     let mut layers: Vec<usize> = raw.iter().map(|share| *share as usize).collect();
     let given = layers.iter().fold(0, |sum: usize, n| sum.saturating_add(*n));
     let rest = total.checked_sub(given).filter(|rest| *rest <= n).ok_or_else(|| {
+        if total as u64 > MOST {
+            let message = format!("expected at most {MOST} layers for these shares, found {total}");
+            return Error::argument("total", message).with_hint("give the number of a model's layers");
+        }
         let sum: f64 = fractions.iter().sum();
         invalid(format!("expected shares that add up to 1, found {sum}"))
     })?;
@@ -76,5 +83,10 @@ mod tests {
         }
         assert_eq!(allocate_layers(1, &[0.5, 0.5]).unwrap_err().kind(), ErrorKind::PlanNoFit);
         assert_eq!(allocate_layers(usize::MAX, &[1.0]).unwrap(), [usize::MAX]);
+        if let Ok(total) = usize::try_from(1u64 << 63) {
+            let error = allocate_layers(total, &[0.3, 0.7]).unwrap_err();
+            assert!(error.context().contains(&("field", "total".to_owned())), "{error:?}");
+            assert!(error.message().contains(&total.to_string()), "{error}");
+        }
     }
 }

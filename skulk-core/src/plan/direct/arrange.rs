@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
 use super::around::Pin;
@@ -64,6 +65,17 @@ impl Arrangement {
         self.stages == other.stages && self.owners == other.owners && self.disk == other.disk
     }
 
+    /// The devices that can work together with all of these, where they are linked.
+    pub(super) fn group(&self, problem: &Problem<'_>) -> Vec<usize> {
+        let stages = self.stages.iter().map(|(seat, _)| *seat);
+        let used: BTreeSet<usize> = stages.chain(self.owners.iter().map(|owner| owner.seat)).collect();
+        let has_all = |(seats, _): &(Vec<usize>, bool)| used.iter().all(|seat| seats.contains(seat));
+        let Some((mut seats, wide)) = problem.groups().into_iter().find(has_all) else { return Vec::new() };
+        let own = self.nodes(problem);
+        seats.retain(|&seat| wide || own.contains(&problem.seats[seat].node));
+        seats
+    }
+
     /// The nodes that take part, each once, stages first.
     pub(super) fn nodes(&self, problem: &Problem<'_>) -> Vec<usize> {
         let seats = self.stages.iter().map(|(seat, _)| *seat).chain(self.owners.iter().map(|o| o.seat));
@@ -107,7 +119,7 @@ impl Group<'_> {
             own.node != other.node || own.beside && !other.beside
         };
         let others: Vec<usize> = reached.iter().copied().filter(may).collect();
-        let rooms = [own].into_iter().chain(self.rooms(&others)).collect();
+        let rooms = [own].into_iter().chain(self.rooms_for_blocks(&others)).collect();
         Some(([vec![seat], others].concat(), rooms))
     }
 
@@ -180,7 +192,7 @@ impl Group<'_> {
         let is_linked = |seat: &usize| {
             let node = problem.seats[*seat].node;
             problem.links.join_all()
-                || homes.iter().all(|&home| home == node || problem.links.speed(home, node).is_some())
+                || homes.iter().all(|&home| home == node || problem.links.join(home, node))
         };
         let may = |seat: &usize| {
             let serves =
@@ -191,7 +203,8 @@ impl Group<'_> {
         let mut used: Vec<usize> = stages.iter().map(|(seat, _)| problem.seats[*seat].node).collect();
         used.sort_unstable();
         used.dedup();
-        let ranges = self.model.experts.fill(self.rooms(&others), used, self.least_nodes(coordinator))?;
+        let ranges =
+            self.model.experts.fill(self.rooms_for_blocks(&others), used, self.least_nodes(coordinator))?;
         let owners = self.owners(&stages, &others, &ranges);
         let words = format!("attention on {} devices, {}", stages.len(), on_others(&owners, usize::MAX));
         self.arranged(stages, owners, words)

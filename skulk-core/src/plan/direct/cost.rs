@@ -131,8 +131,7 @@ impl Costs<'_> {
         if from.node == to.node {
             return Some(from.round_trip.max(to.round_trip));
         }
-        let speed = self.links.speed(from.node, to.node)?;
-        Some(speed.round_trip_seconds + 2.0 * rows * self.row / speed.bytes_per_second)
+        self.links.seconds(from.node, to.node, 2.0 * rows * self.row)
     }
 
     /// Seconds for weights that so many rows take.

@@ -76,7 +76,7 @@ impl<'a> Group<'a> {
 
     /// Whether all memory together is enough.
     fn may_hold(&self) -> bool {
-        let bytes = self.rooms(&self.seats).map(|room| room.bytes).fold(0, u64::saturating_add);
+        let bytes = self.rooms_for_blocks(&self.seats).map(|room| room.bytes).fold(0, u64::saturating_add);
         self.problem.request.from_disk || self.model.whole.holds_all(bytes)
     }
 
@@ -131,7 +131,7 @@ impl<'a> Group<'a> {
         let node = |seat: &usize| problem.seats[*seat].node;
         let reaches = |seat: &&usize| {
             let node = node(seat);
-            node == coordinator || self.wide && problem.links.speed(coordinator, node).is_some()
+            node == coordinator || self.wide && problem.links.join(coordinator, node)
         };
         let all: Vec<usize> = self.seats.iter().filter(reaches).copied().collect();
         // A stage is gone to once, experts for each layer.
@@ -224,5 +224,9 @@ impl<'a> Group<'a> {
 
     pub(super) fn rooms<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
         seats.iter().map(|&seat| self.problem.room(seat, self.scale))
+    }
+
+    pub(super) fn rooms_for_blocks<'b>(&'b self, seats: &'b [usize]) -> impl Iterator<Item = Room> + 'b {
+        seats.iter().map(|&seat| self.problem.room_for_blocks(seat, self.scale))
     }
 }

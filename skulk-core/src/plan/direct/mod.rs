@@ -67,13 +67,15 @@ pub(super) fn plan(card: &ModelCard, cluster: &Cluster, request: &Request) -> Re
     }
 }
 
-/// What is asked, with no longer a context than loading gives.
+/// What is asked, with no longer a context than loading gives, and no longer a prompt than that.
 fn within_reach<'a>(card: &ModelCard, request: &'a Request) -> Cow<'a, Request> {
     let most = longest(card, request.inventory.as_ref().map_or(0, |counted| counted.context));
-    if request.context_tokens <= most {
+    let context_tokens = request.context_tokens.min(most);
+    let prompt_tokens = request.prompt_tokens.min(context_tokens);
+    if (context_tokens, prompt_tokens) == (request.context_tokens, request.prompt_tokens) {
         return Cow::Borrowed(request);
     }
-    Cow::Owned(Request { context_tokens: most, ..request.clone() })
+    Cow::Owned(Request { context_tokens, prompt_tokens, ..request.clone() })
 }
 
 /// What a placement of this planner costs on a cluster: a token of each session, and the request's prompt.
@@ -205,7 +207,11 @@ fn search(problem: &Problem<'_>, scale: f64, most: usize) -> Found {
     let groups = problem.groups().into_iter().filter(|(seats, _)| has_fixed(seats));
     for (seats, wide) in groups {
         let group = Group::new(problem, seats, wide, scale);
-        found.extend(group.search(most));
+        for arrangement in group.search(most) {
+            if !found.iter().any(|other| other.is_same(&arrangement)) {
+                found.push(arrangement);
+            }
+        }
     }
     // Stable: of equals the one tried first.
     found.sort_by(Arrangement::faster);
@@ -258,6 +264,11 @@ fn fits(card: &ModelCard, cluster: &Cluster, request: &Request) -> bool {
     problem.is_ok_and(|(problem, _)| search(&problem, 1.0, usize::MAX).best.is_some())
 }
 
+/// Whether there is a way to place the model with as much memory as is ever counted.
+fn can_be(problem: &Problem<'_>) -> bool {
+    search(problem, 2f64.powi(FORCED - 1), COORDINATORS).best.is_some()
+}
+
 /// Which rule leaves nothing, and what it found; [`Rule::Memory`] where only a search can say.
 fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     let request = problem.request;
@@ -279,6 +290,14 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
     if let Some(missing) = wanted.clone().find(|id| !is_seated(id)) {
         let message = format!("node `{missing}` must be used, but is not there, excluded, or not eligible");
         return (Rule::Required, message);
+    }
+    let is_its = |seat: &&Seat| Some(seat.node) == problem.coordinator;
+    if let Some(wanted) = &request.coordinator
+        && !problem.seats.iter().filter(is_its).any(|seat| seat.attention)
+    {
+        let message =
+            format!("expected a coordinator in role full, found `{wanted}`, which takes no attention");
+        return (Rule::Eligible, message);
     }
     let first = problem.fixed.stages.first().filter(|(_, run)| run.start == 0);
     if let (Some(wanted), Some((seat, _))) = (&request.coordinator, first)
@@ -321,10 +340,16 @@ fn refused(problem: &Problem<'_>, rules: &[RuleReport]) -> (Rule, String) {
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod asked;
+#[cfg(test)]
 mod by_hand;
+#[cfg(test)]
+mod copies;
 #[cfg(test)]
 mod drafted;
 #[cfg(test)]
 mod monotone;
+#[cfg(test)]
+mod others;
 #[cfg(test)]
 mod tests;

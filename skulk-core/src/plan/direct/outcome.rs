@@ -1,6 +1,6 @@
 //! What came out? A placement with its report, or a refusal that says what would help.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,20 +8,21 @@ use super::arrange::Arrangement;
 use super::cost::Owner;
 use super::disk::OnDisk;
 use super::problem::{Load, Problem};
-use super::replicas::more_owners;
+use super::replicas::Replicas;
 use super::ways::ways;
-use super::{search_forced, speculation};
+use super::{can_be, search_forced, speculation};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind};
 use crate::plan::backend::{engine_of, is_candles, keeps, may_run, serves};
 use crate::plan::ceiling;
 use crate::plan::check::{CANDLE_RUNS_NOT, LISTED};
-use crate::plan::cluster::{Cluster, NodeId};
+use crate::plan::cluster::{Cluster, LinkSpeed, NodeId};
 use crate::plan::instance::Instance;
 use crate::plan::placement::Placement;
 use crate::plan::report::{
     Candidate, ContextCeiling, NodeReport, PlanReport, PromptEstimate, Refusal, Rule, RuleReport,
 };
+use crate::plan::request::Request;
 use crate::plan::stage::{Budget, ExpertShard, Part, Stage};
 use crate::plan::strictness::Strictness;
 
@@ -98,12 +99,14 @@ fn node_reports(problem: &Problem<'_>, loads: &[Load]) -> Vec<NodeReport> {
     loads.iter().map(report).collect()
 }
 
-/// Tokens whose keys and values fit beside a stage's weights, and on which node that is least.
+/// Tokens whose keys and values fit beside a stage's weights, with what grows with them, and on which node that is least.
 fn tokens_in_memory(problem: &Problem<'_>, reports: &[NodeReport]) -> Option<(u64, NodeId)> {
     let tokens = reports.iter().filter_map(|report| {
-        let taken = report.bytes.total() - report.bytes.kv_cache;
-        let room = report.usable.saturating_sub(taken);
-        let kv = |tokens: u64| problem.kept_by(&report.layers, tokens);
+        let backend = report.backend.as_deref();
+        let copied = |tokens: u64| problem.copied_by(backend, &report.layers, tokens);
+        let grown = report.bytes.kv_cache.saturating_add(copied(problem.request.context_tokens));
+        let room = report.usable.saturating_sub(report.bytes.total().saturating_sub(grown));
+        let kv = |tokens: u64| problem.kept_by(&report.layers, tokens).saturating_add(copied(tokens));
         if kv(MOST_TOKENS) <= room {
             return None;
         }
@@ -135,7 +138,7 @@ fn report(problem: &Problem<'_>, rules: Vec<RuleReport>, nodes: Vec<NodeReport>)
         exact: problem.inventory.exact,
         guessed: problem.guessed(),
         nodes,
-        ..PlanReport::new(problem.card, problem.request, problem.ids.len(), rules, ceiling)
+        ..PlanReport::new(problem.card, problem.request, &problem.ids, rules, ceiling)
     }
 }
 
@@ -228,13 +231,13 @@ pub(super) fn placement(
     let loads_alone = loads(problem, best, &[]);
     let mut free = vec![0; problem.seats.len()];
     for (seat, free) in free.iter_mut().enumerate() {
-        *free = problem.room(seat, 1.0).bytes;
+        *free = problem.room_for_blocks(seat, 1.0).bytes;
     }
     for (load, report) in loads_alone.iter().zip(node_reports(problem, &loads_alone)) {
         free[load.seat] = report.usable.saturating_sub(report.bytes.total());
     }
-    let replicas = more_owners(problem, &best.stages, &best.owners, &mut free, problem.request.replicas);
-    let nodes = node_reports(problem, &loads(problem, best, &replicas));
+    let replicas = Replicas::new(problem, best, &mut free, problem.request.replicas);
+    let nodes = node_reports(problem, &loads(problem, best, &replicas.owners));
 
     let stage = |(seat, layers): &(usize, Range<usize>)| Stage {
         node: problem.ids[problem.seats[*seat].node].clone(),
@@ -249,9 +252,10 @@ pub(super) fn placement(
     report.candidates = candidates(problem, best, others);
     report.estimate = Some(best.estimate);
     report.prompt = prompt(problem, best);
-    report.warnings = warnings(problem, best, report.prompt.as_ref());
+    report.warnings.extend(warnings(problem, best, report.prompt.as_ref()));
+    report.warnings.extend(replicas.warning(problem.request.replicas));
     report.speculation = Some(speculation::decide(problem, best));
-    let experts = expert_shards(problem, &best.owners, &replicas);
+    let experts = expert_shards(problem, &best.owners, &replicas.owners);
     Placement {
         n_layers: problem.inventory.layers.len(),
         stages,
@@ -336,26 +340,13 @@ pub(super) fn refusal(
             }
             Some(closest) => {
                 nodes = node_reports(problem, &loads(problem, &closest, &[]));
-                let usable: u64 = problem.seats.iter().map(|seat| seat.usable).fold(0, u64::saturating_add);
-                let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
-                message = format!(
-                    "expected {} for weights, keys and values of {} tokens, and margins, found {} on {} devices that can share the work",
-                    ByteSize(needed),
-                    problem.request.context_tokens,
-                    ByteSize(usable),
-                    problem.seats.len()
-                );
+                message = too_little(problem, &closest, &nodes);
                 would_fit = ways(problem, cluster, &nodes);
             }
             None if problem.whole_layers(&[]).overflow() => {
                 message = "expected less than 16 EiB of weights, keys and values, found more".to_owned();
             }
-            None => {
-                rule = Rule::Connected;
-                message =
-                    "the nodes that must or may be used are not linked with a coordinator in both directions"
-                        .to_owned();
-            }
+            None => (rule, message) = left_nothing(problem, cluster),
         }
     }
     let pending = !pending.is_empty() && matches!(rule, Rule::Memory | Rule::Connected | Rule::Required);
@@ -374,6 +365,70 @@ pub(super) fn refusal(
         .with("rule", rule.as_str())
         .with_hint(hint)
         .with_detail(report)
+}
+
+/// Which rule leaves no way to place the model, however much memory there is: the one without which there is a way.
+fn left_nothing(problem: &Problem<'_>, cluster: &Cluster) -> (Rule, String) {
+    let Problem { card, request, .. } = *problem;
+    let can_be = |cluster: &Cluster, request: &Request| {
+        let problem = Problem::new(card, cluster, request, &mut Vec::new());
+        problem.is_ok_and(|(problem, _)| can_be(&problem))
+    };
+    let linked = Cluster { mesh: cluster.mesh.or(Some(LinkSpeed::DEFAULT)), ..cluster.clone() };
+    let of = |min_nodes: usize| can_be(&linked, &Request { min_nodes, ..request.clone() });
+    let anyhow = || Request { min_nodes: 1, required_nodes: BTreeSet::new(), ..request.clone() };
+    if of(1) && !of(request.min_nodes) {
+        let (mut most, mut not) = (1, request.min_nodes);
+        while not - most > 1 {
+            let middle = most + (not - most) / 2;
+            if of(middle) { most = middle } else { not = middle }
+        }
+        let asked = request.min_nodes;
+        return (
+            Rule::Layers,
+            format!("expected parts of the model for {asked} nodes, found some for {most}"),
+        );
+    }
+    if !of(1) && can_be(&linked, &anyhow()) {
+        let nodes = request.required_nodes.iter().take(PlanReport::LISTED).map(|id| format!("`{id}`"));
+        let nodes = nodes.collect::<Vec<_>>().join(", ");
+        let message =
+            format!("expected parts of the model for each node that must be used, found too few for {nodes}");
+        return (Rule::Required, message);
+    }
+    let free = || Request { fixed: None, ..anyhow() };
+    if request.fixed.is_some() && !can_be(&linked, &anyhow()) && can_be(&linked, &free()) {
+        let message = "expected a way to place the rest around what is fixed by hand, found none";
+        return (Rule::Layers, message.to_owned());
+    }
+    let message = "the nodes that must or may be used are not linked with a coordinator in both directions";
+    (Rule::Connected, message.to_owned())
+}
+
+/// What the placement that came closest needs, and what the devices have that could take part in it.
+fn too_little(problem: &Problem<'_>, closest: &Arrangement, nodes: &[NodeReport]) -> String {
+    let node = |seat: usize| problem.seats[seat].node;
+    let coordinator = closest.stages.first().map_or(0, |(seat, _)| node(*seat));
+    let group = closest.group(problem);
+    let is_linked = |seat: &usize| node(*seat) == coordinator || problem.links.join(coordinator, node(*seat));
+    let (reached, apart): (Vec<usize>, Vec<usize>) = group.into_iter().partition(is_linked);
+    let usable = reached.iter().map(|&seat| problem.seats[seat].usable).fold(0, u64::saturating_add);
+    let needed = nodes.iter().map(|node| node.bytes.total()).fold(0, u64::saturating_add);
+    let devices = match reached.len() {
+        1 => "1 device".to_owned(),
+        n => format!("{n} devices that can share the work"),
+    };
+    let but = match apart.len() {
+        _ if usable >= needed => ", in pieces that are too small".to_owned(),
+        0 => String::new(),
+        n => format!("; not linked with `{}` in both directions: {n} more", problem.ids[coordinator]),
+    };
+    format!(
+        "expected {} for weights, keys and values of {} tokens, and margins, found {} on {devices}{but}",
+        ByteSize(needed),
+        problem.request.context_tokens,
+        ByteSize(usable)
+    )
 }
 
 /// What to do where no node has a backend that the card lists, or none of those that have one takes attention.
@@ -398,6 +453,7 @@ fn advice(rule: Rule) -> &'static str {
         }
         Rule::TensorDivisible => "ask for sharding pipeline, or for the transport mlx_ring or mlx_jaccl",
         Rule::Excluded => "exclude fewer nodes",
+        Rule::Layers => "ask for fewer nodes, or fix less by hand",
         Rule::MinVram => "use nodes with larger accelerators, or lower the card's min_vram_gib",
         _ => "add nodes or links, or ask for less",
     }

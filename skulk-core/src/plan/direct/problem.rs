@@ -292,21 +292,27 @@ impl<'a> Problem<'a> {
         Ok((problem, pending))
     }
 
-    /// The indices of the seats that can work together, and whether over several nodes: one group for each
-    /// engine. Nodes that have not said what they run join every group.
+    /// The indices of the seats that can work together, and whether over several nodes: one group for each engine. Nodes
+    /// that have not said what they run are one, and join every other. As all of a group are charged what they may take,
+    /// engines come without them, too.
     pub(super) fn groups(&self) -> Vec<(Vec<usize>, bool)> {
+        let of = |is_in: &dyn Fn(&Seat) -> bool| -> Vec<usize> {
+            (0..self.seats.len()).filter(|&at| is_in(&self.seats[at])).collect()
+        };
+        let unknown = of(&|seat| seat.backend.is_none());
         let engines: BTreeSet<Option<&str>> =
             self.seats.iter().filter(|seat| seat.backend.is_some()).map(Seat::engine).collect();
-        let of = |engine: Option<Option<&str>>| -> Vec<usize> {
-            let joins =
-                |seat: &Seat| seat.backend.is_none() || engine.is_some_and(|engine| seat.engine() == engine);
-            (0..self.seats.len()).filter(|&at| joins(&self.seats[at])).collect()
-        };
-        if engines.is_empty() {
-            return vec![(of(None), true)];
+        let mut groups = Vec::new();
+        for engine in engines {
+            // Others work over several nodes with transports of their own, or not at all.
+            let wide = engine == Some("skulk");
+            let own = of(&|seat| seat.backend.is_some() && seat.engine() == engine);
+            let joined = [&own[..], &unknown].concat();
+            groups.push((own, wide));
+            groups.extend((!unknown.is_empty()).then_some((joined, wide)));
         }
-        // Others work over several nodes with transports of their own, or not at all.
-        engines.into_iter().map(|engine| (of(Some(engine)), engine == Some("skulk"))).collect()
+        groups.extend((!unknown.is_empty()).then_some((unknown, true)));
+        groups
     }
 
     pub(super) fn costs(&self) -> Costs<'_> {
@@ -356,8 +362,16 @@ impl<'a> Problem<'a> {
     fn floor(&self, seat: usize) -> u64 {
         let is_processor = self.seats[seat].disk.is_some();
         let floor = self.margins(&[seat]).floor;
-        let floor = if is_processor { floor } else { floor.max(memory::OVERHEAD_FLOOR) };
-        floor.saturating_add(self.copied[seat])
+        if is_processor { floor } else { floor.max(memory::OVERHEAD_FLOOR) }
+    }
+
+    /// What attention takes beside keys and values of so many tokens, on a device with such a backend and layers, where they
+    /// are copied for it.
+    pub(super) fn copied_by(&self, backend: Option<&str>, layers: &Range<usize>, tokens: u64) -> u64 {
+        match backend.is_some_and(is_candles) && !layers.is_empty() {
+            true => copied(&self.inventory, tokens),
+            false => 0,
+        }
     }
 
     /// What weights take on these devices, with what is kept free for them.
@@ -426,13 +440,19 @@ impl<'a> Problem<'a> {
         loads.into_values().collect()
     }
 
-    /// What a device has for parts that are not fixed elsewhere, memory counting `scale` times.
+    /// What a device has for parts that are not fixed elsewhere, attention among them, memory counting `scale` times.
     pub(super) fn room(&self, seat: usize, scale: f64) -> Room {
+        let room = self.room_for_blocks(seat, scale);
+        Room { bytes: room.bytes.saturating_sub(self.copied[seat]), ..room }
+    }
+
+    /// The same for feed-forward blocks and experts alone.
+    pub(super) fn room_for_blocks(&self, seat: usize, scale: f64) -> Room {
         let bytes = self.room_in_all(seat, scale).saturating_sub(self.held[seat]);
         Room { bytes, node: self.seats[seat].node }
     }
 
-    /// What a device has for parts, blocks that are fixed there among them.
+    /// What a device has for blocks, those that are fixed there among them.
     pub(super) fn room_in_all(&self, seat: usize, scale: f64) -> u64 {
         let inventory = &self.inventory;
         let margins = self.margins(&[seat]);
@@ -591,14 +611,18 @@ impl<'a> Problem<'a> {
         if is_last {
             attention = attention.saturating_add(inventory.head);
         }
-        let kv = held.iter().map(|layer| self.kept(layer, self.request.context_tokens));
+        let tokens = self.request.context_tokens;
+        let kv = held.iter().map(|layer| self.kept(layer, tokens));
         let margins = self.margins(&[seat]);
         let own = Bytes {
             attention,
             feed_forward,
             kv_cache: kv.fold(0, u64::saturating_add),
             activations: margins.activations,
-            headroom: margins.beside(attention.saturating_add(feed_forward)).saturating_add(self.floor(seat)),
+            headroom: margins
+                .beside(attention.saturating_add(feed_forward))
+                .saturating_add(self.floor(seat))
+                .saturating_add(self.copied_by(self.seats[seat].backend.as_deref(), layers, tokens)),
         };
         own + self.drafter(seat, layers).map_or_else(Bytes::default, |drafter| drafter.bytes)
     }

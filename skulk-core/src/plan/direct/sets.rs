@@ -121,7 +121,8 @@ impl Group<'_> {
         for set in attention.least(self.model.attention.len()) {
             let order = pick(&with_attention, &attention.order(set));
             let others: Vec<usize> = all.iter().copied().filter(|seat| !order.contains(seat)).collect();
-            let blocks = Orders::new(&self.model.experts, 0, &rooms(&others), |_| true);
+            let rooms: Vec<Room> = self.rooms_for_blocks(&others).collect();
+            let blocks = Orders::new(&self.model.experts, 0, &rooms, |_| true);
             let others = pick(&others, &blocks.order((1 << others.len()) - 1));
             found.push(self.attention_over(&order, &others, coordinator, QUARTERS));
         }

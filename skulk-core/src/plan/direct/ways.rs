@@ -41,6 +41,7 @@ pub(super) fn ways(problem: &Problem<'_>, cluster: &Cluster, closest: &[NodeRepo
         refused.as_another_quantization(),
         refused.with_weights_on_disk(),
         refused.with_all_nodes(),
+        refused.with_all_links(),
         refused.with_more_memory(),
         refused.with_another_node(),
     ];
@@ -119,6 +120,12 @@ impl Refused<'_> {
         let request = self.problem.request;
         let all = || Request { excluded_nodes: Default::default(), ..request.clone() };
         (!request.excluded_nodes.is_empty() && self.fits(&all())).then(|| "no excluded nodes".to_owned())
+    }
+
+    fn with_all_links(&self) -> Option<String> {
+        let linked = || Cluster { mesh: Some(LinkSpeed::DEFAULT), ..self.cluster.clone() };
+        (self.cluster.mesh.is_none() && fits(self.problem.card, &linked(), self.problem.request))
+            .then(|| "links between all nodes".to_owned())
     }
 
     fn with_more_memory(&self) -> Option<String> {

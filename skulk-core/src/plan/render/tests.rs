@@ -10,7 +10,7 @@ use proptest::prelude::*;
 fn report(model_id: &str) -> PlanReport {
     let card = ModelCard::new(model_id, 0, 1, 1);
     let context = ContextCeiling { tokens: None, limited_by: ContextLimit::Nothing };
-    PlanReport::new(&card, &Request::default(), 1, Vec::new(), context)
+    PlanReport::new(&card, &Request::default(), &[&NodeId::new("a")], Vec::new(), context)
 }
 
 fn device(node: &str, role: Role, layers: std::ops::Range<usize>, experts: usize) -> NodeReport {

@@ -149,7 +149,7 @@ impl Problem<'_> {
                 let ring = compared[0].0.clone();
                 Ok(Solution { ring, sharding, parts, instance, compared })
             }
-            None => Err(tried.first.unwrap_or_else(no_rdma)),
+            None => Err(tried.furthest.unwrap_or_else(no_rdma)),
         }
     }
 
@@ -170,8 +170,11 @@ impl Problem<'_> {
                         &mut tried.hosts
                     };
                     tally.fail(|| ledger.rejection(&ring, message.clone()));
-                    let refused = || Refused { rings: vec![ring.clone()], ..Refused::new(rule, message) };
-                    tried.first.get_or_insert_with(refused);
+                    let known = tried.furthest.as_ref().map(|refused| refused.rule);
+                    if known.is_none_or(|known| known == Rule::Layers && rule == Rule::Hosts) {
+                        tried.furthest =
+                            Some(Refused { rings: vec![ring.clone()], ..Refused::new(rule, message) });
+                    }
                 }
             }
         }
@@ -239,13 +242,13 @@ fn no_rdma() -> Refused {
     Refused::new(Rule::Rdma, "Requested RDMA (mlx_jaccl) but no RDMA-connected cycles available")
 }
 
-/// What was tried, and why the first of it failed.
+/// What was tried, and why the first failed of those that got furthest.
 #[derive(Default)]
 struct Tried {
     rdma: Tally,
     layers: Tally,
     hosts: Tally,
-    first: Option<Refused>,
+    furthest: Option<Refused>,
 }
 
 /// What a rule did to one ring after the other.

@@ -13,6 +13,7 @@
 //!   place for the next instead of refusing;
 //! - no node is over what the memory rule allows it once layers are whole numbers, mirrored halves included;
 //! - nodes with a single neighbour are not preferred: an isolated small node would beat a ring of large ones;
+//! - rings of several nodes are of those that run MLX, whatever else the card lists;
 //! - of addresses as good, the first by name is taken, so that the order of links does not matter.
 
 mod assign;

@@ -23,7 +23,8 @@ use crate::plan::strictness::Strictness;
 impl<'a> Problem<'a> {
     fn empty_report(&self, rules: Vec<RuleReport>) -> PlanReport {
         let ceiling = context_ceiling(self.card, None, None);
-        PlanReport::new(self.card, self.request, self.topology.len(), rules, ceiling)
+        let nodes: Vec<_> = (0..self.topology.len()).map(|node| self.topology.id(node)).collect();
+        PlanReport::new(self.card, self.request, &nodes, rules, ceiling)
     }
 
     /// The report of a placement.

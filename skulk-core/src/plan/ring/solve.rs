@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::rules::{Ledger, Refused};
 use super::topology::Topology;
 use crate::card::ModelCard;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::plan::backend::{engine_of, is_multi_node};
 use crate::plan::cluster::{LinkKind, Role};
 use crate::plan::inventory::Inventory;
@@ -47,8 +47,13 @@ impl<'a> Problem<'a> {
                     sorted.windows(2).all(|pair| pair[0] != pair[1])
                 });
                 found.map(Ring::new).ok_or_else(|| {
-                    let what = "expected rings of different nodes of the cluster, found";
-                    Error::new(ErrorKind::InvalidArgument, format!("{what} {names:?}")).with("field", "rings")
+                    let found = match names.is_empty() {
+                        true => "none".to_owned(),
+                        false => names.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", "),
+                    };
+                    let message = format!("expected rings of different nodes of the cluster, found {found}");
+                    Error::argument("rings", message)
+                        .with_hint("name each node of a ring once, by rank, as the cluster names it")
                 })
             };
             rings.iter().map(ring).collect::<Result<Vec<Ring>>>()
@@ -186,6 +191,10 @@ impl<'a> Problem<'a> {
             }
         }
 
+        if self.given.is_none() && !compatible.is_empty() {
+            rings = self.wide_of_mlx(ledger, rings, &nodes)?;
+        }
+
         let required = &request.required_nodes;
         if !required.is_empty() {
             let mut must = vec![false; self.topology.len()];
@@ -199,6 +208,39 @@ impl<'a> Problem<'a> {
                     format!("No candidate cycle contains all required nodes [{}]", names.join(", "));
                 return Err(Refused::new(Rule::Required, message));
             }
+        }
+        Ok(rings)
+    }
+
+    /// Single nodes, and wider rings of those of these nodes that run MLX: no other engine talks as its transports do.
+    fn wide_of_mlx(
+        &self,
+        ledger: &mut Ledger,
+        rings: Vec<Ring>,
+        nodes: &[usize],
+    ) -> Result<Vec<Ring>, Refused> {
+        let listed = || self.card.placement.compatible_backends.iter();
+        let mlx = |node: usize| {
+            listed().any(|tag| engine_of(tag) == Some("mlx") && self.facts[node].may_serve(tag))
+        };
+        let can_be = |ring: &Ring| ring.len() == 1 || ring.iter().all(|&node| mlx(node));
+        if rings.iter().all(can_be) {
+            return Ok(rings);
+        }
+        let mut rings = ledger.keep(Rule::SingleNodeEngine, rings, can_be, |ring| {
+            let others = ring.iter().copied().filter(|&node| !mlx(node));
+            format!("without mlx: {}", self.names(&others.collect::<Vec<_>>()).join(", "))
+        });
+        let least = self.request.min_nodes.max(2);
+        let able: Vec<usize> = nodes.iter().copied().filter(|&node| mlx(node)).collect();
+        rings.retain(|ring| ring.len() == 1);
+        rings.extend(self.own_rings(&able).into_iter().filter(|ring| ring.len() >= least));
+        if let Some(report) = ledger.rules.last_mut() {
+            report.after = rings.len();
+        }
+        if rings.is_empty() {
+            let message = format!("expected a ring of at least {least} nodes that run mlx, found none");
+            return Err(Refused::new(Rule::SingleNodeEngine, message));
         }
         Ok(rings)
     }

@@ -83,6 +83,43 @@ fn a_ring_that_cannot_be_arranged_makes_place_for_the_next() {
 }
 
 #[test]
+fn rings_of_several_nodes_run_mlx() {
+    let of = |name: &str, gib: u64, tag: &str| node(name, gib).backends([tag]);
+    let mut card = card(60, 12);
+    card.placement.compatible_backends = ["mlx", "skulk-cpu", "llama_cpp-cpu"].map(str::to_owned).into();
+    let mesh = |nodes: &[Node]| Cluster::mesh(nodes.to_vec(), LinkSpeed::DEFAULT);
+    let mixed = [node("a", 48), of("b", 60, "skulk-cpu"), of("c", 60, "llama_cpp-cpu")];
+    for min in [1, 2] {
+        let error = plan(&card, &mesh(&mixed), &request().min_nodes(min)).unwrap_err();
+        let expected = if min == 1 { Rule::Memory } else { Rule::SingleNodeEngine };
+        assert_eq!(refused(&error), expected, "{error}");
+    }
+    let more = [&mixed[..], &[node("d", 48)]].concat();
+    let placement = plan(&card, &mesh(&more), &request()).unwrap();
+    let mut nodes = order(&placement);
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["a", "d"]);
+    // One node runs whatever the card lists.
+    let placement = plan(&card, &mesh(&[of("c", 128, "llama_cpp-cpu"), node("d", 48)]), &request()).unwrap();
+    assert_eq!(order(&placement), ["c"]);
+    // Given rings are the reference's, which looks at nothing else.
+    let given = Request { rings: Some(vec![vec!["a".into(), "b".into()]]), ..request() };
+    assert_eq!(order(&plan(&card, &mesh(&mixed), &given).unwrap()), ["a", "b"]);
+}
+
+#[test]
+fn the_ring_that_got_furthest_says_why_it_failed() {
+    let nodes = vec![node("x", 76), node("y", 24), node("a", 30), node("b", 30), node("c", 30)];
+    // Layers cannot be cut for the two, and the last of the three does not find the first.
+    let links = [both("x", "y").to_vec(), vec![socket("a", "b"), socket("b", "c"), rdma("c", "a")]].concat();
+    let error = plan(&card(60, 3), &Cluster::new(nodes.clone(), links.clone()), &request()).unwrap_err();
+    assert_eq!(refused(&error), Rule::Hosts, "{error}");
+    assert!(error.message().contains("has no socket to"), "{error}");
+    let two = Cluster::new(nodes[..2].to_vec(), links[..2].to_vec());
+    assert_eq!(refused(&plan(&card(60, 3), &two, &request()).unwrap_err()), Rule::Layers);
+}
+
+#[test]
 fn refusals_say_what_would_help() {
     let cluster = three_and_one();
     let error = plan(&card(400, 10), &cluster, &request()).unwrap_err();
@@ -181,10 +218,15 @@ fn jaccl_takes_nodes_that_are_all_linked() {
 #[test]
 fn rings_of_a_request_must_be_rings() {
     let cluster = three_and_one();
-    for ring in [vec![], vec!["a".into(), "a".into()], vec!["nobody".into()]] {
+    let rings: [(Vec<NodeId>, &str); 3] =
+        [(vec![], "none"), (vec!["a".into(), "a".into()], "`a`, `a`"), (vec!["nobody".into()], "`nobody`")];
+    for (ring, found) in rings {
         let mut request = request();
         request.rings = Some(vec![ring]);
-        assert_eq!(plan(&card(1, 4), &cluster, &request).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let error = plan(&card(1, 4), &cluster, &request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let expected = format!("expected rings of different nodes of the cluster, found {found}");
+        assert_eq!((error.message(), error.hint().is_some()), (expected.as_str(), true));
     }
 }
 
