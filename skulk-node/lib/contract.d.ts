@@ -1942,7 +1942,7 @@ export interface PlanOptions {
    * more than the model was trained for and its card allows.
    */
   contextTokens?: number | null;
-  /** Tokens of the prompt whose time is estimated; 512 by default. */
+  /** Tokens of the prompt whose time is estimated; 512 by default, and no more than the context has. */
   promptTokens?: number | null;
   /** Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`. */
   sessions?: number | null;
@@ -1963,7 +1963,10 @@ export interface PlanOptions {
    * needed. Only for `direct`.
    */
   fromDisk?: boolean | null;
-  /** Owners that each expert gets beside its first, where there is room; 0 by default. */
+  /**
+   * Owners that each block and expert on another node than its layer's attention gets beside its first, where there is
+   * room on further nodes; 0 by default. The report warns where some have fewer.
+   */
   replicas?: number | null;
   /**
    * What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
@@ -1994,7 +1997,7 @@ export interface PriceOptions {
    * model was trained for and its card allows.
    */
   contextTokens?: number | null;
-  /** Tokens of the prompt that is priced; 512 by default. */
+  /** Tokens of the prompt that is priced; 512 by default, and no more than the context has. */
   promptTokens?: number | null;
   /** Sessions that generate at once; 1 by default. */
   sessions?: number | null;

@@ -405,7 +405,8 @@ class PlanOptions(TypedDict, total=False):
       Only for ``direct``.
     - ``context_tokens``: Tokens for which keys and values are reserved, of each session; 8192 by default. With
       the transport ``direct`` no more than the model was trained for and its card allows.
-    - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default.
+    - ``prompt_tokens``: Tokens of the prompt whose time is estimated; 512 by default, and no more than the
+      context has.
     - ``sessions``: Sessions that generate at once, each of which has its keys and values; 1 by default. Only for
       ``direct``.
     - ``kv``: How keys and values are kept, and loading keeps them so; MLX has ``f16`` alone. By default in two
@@ -415,7 +416,8 @@ class PlanOptions(TypedDict, total=False):
       ``force`` refuses nothing for its sake, and says what is over.
     - ``from_disk``: Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and
       be read when they are needed. Only for ``direct``.
-    - ``replicas``: Owners that each expert gets beside its first, where there is room; 0 by default.
+    - ``replicas``: Owners that each block and expert on another node than its layer's attention gets beside its
+      first, where there is room on further nodes; 0 by default. The report warns where some have fewer.
     - ``inventory``: What each part of the model weighs; by default a checkpoint's tensors are counted, and a
       card's size is divided.
     - ``mtp``: The head for tokens ahead (MTP) that the checkpoint has drafts: memory is planned for it, and the
@@ -454,7 +456,7 @@ class PriceOptions(TypedDict, total=False):
 
     - ``context_tokens``: Tokens of each session's context, in the middle of which a token is priced; 8192 by
       default, and no more than the model was trained for and its card allows.
-    - ``prompt_tokens``: Tokens of the prompt that is priced; 512 by default.
+    - ``prompt_tokens``: Tokens of the prompt that is priced; 512 by default, and no more than the context has.
     - ``sessions``: Sessions that generate at once; 1 by default.
     - ``kv``: How keys and values are kept; by default in two bytes an element.
     - ``kv_values``: How values are kept, where that is otherwise than keys.

@@ -3617,7 +3617,7 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     /// Tokens for which keys and values are reserved, of each session; 8192 by default. With the transport `direct` no
     /// more than the model was trained for and its card allows.
     public var contextTokens: Int?
-    /// Tokens of the prompt whose time is estimated; 512 by default.
+    /// Tokens of the prompt whose time is estimated; 512 by default, and no more than the context has.
     public var promptTokens: Int?
     /// Sessions that generate at once, each of which has its keys and values; 1 by default. Only for `direct`.
     public var sessions: Int?
@@ -3632,7 +3632,8 @@ public struct PlanOptions: Codable, Sendable, Hashable {
     /// Feed-forward blocks and experts that fit in no memory may stay on the coordinator's disk, and be read when they
     /// are needed. Only for `direct`.
     public var fromDisk: Bool?
-    /// Owners that each expert gets beside its first, where there is room; 0 by default.
+    /// Owners that each block and expert on another node than its layer's attention gets beside its first, where there
+    /// is room on further nodes; 0 by default. The report warns where some have fewer.
     public var replicas: Int?
     /// What each part of the model weighs; by default a checkpoint's tensors are counted, and a card's size is divided.
     public var inventory: Inventory?
@@ -3700,7 +3701,7 @@ public struct PriceOptions: Codable, Sendable, Hashable {
     /// Tokens of each session's context, in the middle of which a token is priced; 8192 by default, and no more than
     /// the model was trained for and its card allows.
     public var contextTokens: Int?
-    /// Tokens of the prompt that is priced; 512 by default.
+    /// Tokens of the prompt that is priced; 512 by default, and no more than the context has.
     public var promptTokens: Int?
     /// Sessions that generate at once; 1 by default.
     public var sessions: Int?
