@@ -8,7 +8,7 @@ use crate::api::{LANGUAGES, Language, objects};
 /// Where each language declares what it has, in files of which endings, and words before a name that is declared.
 const SOURCES: [(&str, &[&str], &[&str]); 4] = [
     ("skulk-core/src", &[".rs"], &["pub", "fn", "const"]),
-    ("skulk-py/python/skulk", &[".py", ".pyi"], &["def"]),
+    ("skulk-py/python/skulk", &[".py", ".pyi"], &["async", "def"]),
     ("skulk-node/lib", &[".d.ts"], &["export", "function", "const", "static", "get", "readonly"]),
     ("skulk-swift/Sources/Skulk", &[".swift"], &["public", "static", "mutating", "func", "var", "let"]),
 ];
