@@ -256,15 +256,15 @@ impl EmbeddingModel {
     /// As much of a text as has more tokens than count, so that a long one is not cut into tokens as a whole.
     fn beginning<'a>(&self, text: &'a str) -> Result<&'a str> {
         let mut bytes = BYTES_OF_TOKEN.saturating_mul(self.max_tokens);
+        let most = MOST_BYTES.max(bytes);
         while bytes < text.len() {
             let beginning = up_to(text, bytes);
             // Twice as many: what is cut off may change the last ones.
-            let enough = bytes >= MOST_BYTES.max(BYTES_OF_TOKEN.saturating_mul(self.max_tokens))
-                || self.tokenizer.encode(beginning, false)?.len() >= 2 * self.max_tokens;
-            if enough {
+            let is_enough = |tokens: Vec<TokenId>| tokens.len() >= 2 * self.max_tokens;
+            if bytes == most || is_enough(self.tokenizer.encode(beginning, false)?) {
                 return Ok(beginning);
             }
-            bytes = bytes.saturating_mul(4);
+            bytes = bytes.saturating_mul(4).min(most);
         }
         Ok(text)
     }
