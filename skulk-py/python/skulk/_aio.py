@@ -78,7 +78,7 @@ async def entered(running: T) -> T:
 
 
 async def unless_cancelled(found: Awaitable[T], on_cancel: Callable[[Callable[[], object]], object]) -> T:
-    """What ``found`` gives; ``CancelledError`` of this package where that is cancelled by what ``on_cancel`` hears of."""
+    """What ``found`` gives; this package's ``CancelledError`` once it is cancelled by what ``on_cancel`` hears of."""
     task = asyncio.ensure_future(found)
     stopped = False
 

@@ -93,8 +93,9 @@ class ToolChat:
     """A conversation that calls functions: iterate the events and results of all rounds with `for` or `async for`.
 
     Functions run where it is read, of each call once; in an event loop those that give something to await are awaited,
-    one after the other, and are cancelled with the conversation. While one runs, others who read wait. An exception that comes out of it ends it. Leaving its
-    `with` block, or dropping it, cancels what is still running. Made by `Model.chat_with_tools`.
+    one after the other, and end with the conversation where that is cancelled. While one runs, others who read wait.
+    An exception that comes out of it ends it. Leaving its `with` or `async with` block, or dropping it, cancels what is
+    still running. Made by `Model.chat_with_tools`.
     """
 
     __slots__ = ("_functions", "_steps")
