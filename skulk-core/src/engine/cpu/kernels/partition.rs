@@ -162,7 +162,10 @@ impl Kernels {
         assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
         scratch.prepare(part, seen.clone(), values_dim);
 
-        for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
+        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
+        self.ask(part, &seen, 0);
+        for page in pages.clone() {
+            self.ask(part, &seen, page + 1 - pages.start);
             let keys = &part.keys[page];
             for strip in keys.strips() {
                 // SAFETY: lengths have been checked, and there is room for all pairs.
@@ -180,8 +183,11 @@ impl Kernels {
                 scratch.parts[pair] = unsafe { softmax(scores, seen, part.scale, part.softcap) };
             }
         }
+        let mut step = pages.len();
         for column in (0..values_dim).step_by(WIDTH) {
-            for page in seen.start / WIDTH..seen.end.div_ceil(WIDTH) {
+            for page in pages.clone() {
+                step += 1;
+                self.ask(part, &seen, step);
                 let values = &part.values[page];
                 if part.latent {
                     let columns = column..values_dim.min(column + WIDTH);
@@ -202,6 +208,21 @@ impl Kernels {
                     }
                 }
             }
+        }
+    }
+
+    /// Asks for what a step reads that comes soon: first pages' keys, then groups of their values. Few pairs wait for memory
+    /// more than they compute.
+    fn ask(&self, part: &Partition<'_>, seen: &Range<usize>, step: usize) {
+        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
+        let page = pages.start + step % pages.len();
+        let within = |position: usize| position.saturating_sub(page * WIDTH).min(WIDTH);
+        let slots = within(seen.start)..within(seen.end);
+        match (step / pages.len()).checked_sub(1) {
+            _ if part.packed() => {}
+            None => part.keys[page].keys_of(slots, part.head_dim, |bytes| self.prefetch(bytes)),
+            Some(_) if part.latent => {}
+            Some(group) => self.prefetch(part.values[page].values_of(slots, group * WIDTH, part.head_dim)),
         }
     }
 

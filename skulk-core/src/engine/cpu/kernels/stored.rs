@@ -94,6 +94,34 @@ impl Stored<'_> {
         Matrix { from, stride, vectors, kind, scales: self.scales(0, strip), apart: false }
     }
 
+    /// Gives the bytes of some positions' keys, in the order in which they are read.
+    pub(super) fn keys_of(&self, slots: Range<usize>, head_dim: usize, mut ask: impl FnMut(&[u8])) {
+        let stride = self.strip() * self.size();
+        let rows = self.bytes.get(..self.rows(head_dim) * stride).unwrap_or_default();
+        let slots = self.of_strip(slots);
+        if slots.len() > self.strip() / 2 {
+            return ask(rows);
+        }
+        rows.chunks_exact(stride).for_each(|row| ask(&row[slots.start * self.size()..slots.end * self.size()]));
+    }
+
+    /// The bytes of some positions' values of the group from element `column` on.
+    pub(super) fn values_of(&self, slots: Range<usize>, column: usize, head_dim: usize) -> &[u8] {
+        let (size, slots) = (self.size(), self.of_strip(slots));
+        let (at, stride) = (column * self.rows(self.strip()) * size, WIDTH.min(head_dim - column) * size);
+        let rows = slots.start / self.kind.side_by_side()..self.rows(slots.end);
+        self.bytes.get(at + rows.start * stride..at + rows.end * stride).unwrap_or_default()
+    }
+
+    /// Where positions of a page lie in its strips.
+    fn of_strip(&self, slots: Range<usize>) -> Range<usize> {
+        let strip = self.strip();
+        if slots.start / strip == slots.end.saturating_sub(1) / strip {
+            return slots.start % strip..slots.start % strip + slots.len();
+        }
+        0..strip
+    }
+
     /// Columns of a strip of values that share scales, from one of them on: a row for each position, or pair of them.
     pub(super) fn values(&self, strip: usize, columns: Range<usize>, head_dim: usize) -> Matrix {
         let (size, group) = (self.size(), columns.start / WIDTH * WIDTH);
