@@ -327,7 +327,7 @@ pub(super) fn attend(
     for (span, [k, v]) in spans.list.iter().zip(kv.iter().cycle()) {
         let pages = spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
         let kv = [&k[of(span, k_width)], &v[of(span, v_width)]];
-        stored.append(kernels, span.start, pages, kv, None)?;
+        stored.append((kernels, pool), span.start, pages, kv, None)?;
     }
     let stored = &*stored;
     if let Some(chosen) = op.chosen {

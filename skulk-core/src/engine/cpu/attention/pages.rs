@@ -12,9 +12,11 @@
 //! Of latent vectors there are keys alone, whose first elements are the values: products turn them round.
 
 use std::collections::TryReserveError;
+use std::sync::{Mutex, PoisonError};
 
 use super::super::kernels::{BLOCK, BYTES_BEHIND, Kernels, Stored, WIDTH};
 use super::super::lines::Lines;
+use super::super::pool::Pool;
 use crate::engine::KvType;
 use crate::engine::backend::{PAGE, PageSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,8 +26,8 @@ pub(crate) struct Pages {
     spec: PageSpec,
     /// By number; none where a page has no memory.
     pages: Vec<Option<Page>>,
-    /// Room for a rotated head.
-    rotated: Vec<f32>,
+    /// Each thread's room for a rotated head.
+    rotated: Vec<Mutex<Vec<f32>>>,
     /// Room for a latent vector and what keys have behind it.
     latent: Vec<f32>,
 }
@@ -43,13 +45,15 @@ fn too_large(e: TryReserveError) -> Error {
         .with_source(e)
 }
 
-/// A head's keys or values within a page.
+/// Elements of keys and values that are worth a thread of their own.
+const LEAST: usize = 512;
+
+/// How a head's keys or values lie in their part of a page: elements, then scales.
 #[derive(Clone, Copy)]
 struct Place {
     kind: KvType,
     head_dim: usize,
-    /// Where elements begin, and where scales do.
-    elements: usize,
+    /// Where scales begin.
     scales: usize,
     /// They are values.
     values: bool,
@@ -58,13 +62,16 @@ struct Place {
 }
 
 impl Place {
-    fn of(spec: &PageSpec, head: usize, values: bool) -> Self {
-        let (keys, kind) = (spec.kv.keys, if values { spec.kv.values } else { spec.kv.keys });
-        let before = if values { spec.n_kv_heads * keys.bytes(spec.head_dim, PAGE) } else { 0 };
-        let elements = before + head * kind.bytes(spec.head_dim, PAGE);
+    fn of(spec: &PageSpec, values: bool) -> Self {
+        let kind = if values { spec.kv.values } else { spec.kv.keys };
         // Saved sessions have scales right behind the elements, also where these are no whole words.
-        let scales = elements + spec.head_dim * PAGE * kind.bits() / 8;
-        Self { kind, head_dim: spec.head_dim, elements, scales, values, parts: parts(spec) }
+        let scales = spec.head_dim * PAGE * kind.bits() / 8;
+        Self { kind, head_dim: spec.head_dim, scales, values, parts: parts(spec) }
+    }
+
+    /// Bytes of a head's part of a page.
+    fn bytes(&self) -> usize {
+        self.kind.bytes(self.head_dim, PAGE)
     }
 
     /// Where the element `first` of a slot lies, and how many elements behind it the next one that is not side by side with it.
@@ -78,7 +85,7 @@ impl Place {
         } else {
             (first / n * n * slots + n * slot + first % n, n * slots)
         };
-        (self.elements + at * size, stride)
+        (at * size, stride)
     }
 }
 
@@ -111,8 +118,7 @@ const HALF: usize = PAGE / 2;
 impl Pages {
     pub(crate) fn new(spec: &PageSpec) -> Result<Self> {
         spec.checked_bytes()?;
-        let rotated = vec![0.0; if spec.kv.are_quantised() { spec.head_dim } else { 0 }];
-        Ok(Self { spec: *spec, pages: Vec::new(), rotated, latent: Vec::new() })
+        Ok(Self { spec: *spec, pages: Vec::new(), rotated: Vec::new(), latent: Vec::new() })
     }
 
     /// What a page keeps of a position.
@@ -158,11 +164,13 @@ impl Pages {
         let mut copy = Page(Lines::new(page.len()).map_err(too_large)?);
         copy.0.copy_from_slice(page);
         let (zeros, mut rotated) = (vec![0.0; spec.head_dim], vec![0.0; spec.head_dim]);
-        for slot in rows..PAGE {
-            let both = [false, true].into_iter().filter(|values| !values || spec.latent.is_none());
-            for (head, values) in (0..spec.n_kv_heads).flat_map(|head| both.clone().map(move |of| (head, of)))
-            {
-                copy.put(kernels, Place::of(spec, head, values), slot, &zeros, &mut rotated);
+        let mut rest = &mut copy.0[..bytes];
+        for values in [false, true].into_iter().filter(|values| !values || spec.latent.is_none()) {
+            let (place, own);
+            place = Place::of(spec, values);
+            (own, rest) = rest.split_at_mut(spec.n_kv_heads * place.bytes());
+            for head in own.chunks_exact_mut(place.bytes()) {
+                (rows..PAGE).for_each(|slot| place.put(kernels, head, slot, &zeros, &mut rotated));
             }
         }
         out.extend_from_slice(&copy.0[..bytes]);
@@ -209,7 +217,7 @@ impl Pages {
     /// Writes the first elements of a position's key as numbers, each `stride` bytes behind the one before; rotated where
     /// they are kept so.
     pub(crate) fn spread_key(&self, page: u32, slot: usize, n: usize, to: &mut [u8], stride: usize) {
-        let (page, place) = (self.page(page), Place::of(&self.spec, 0, false));
+        let (page, place) = (self.page(page), Place::of(&self.spec, false));
         let byte = |at: usize| page.get(at).copied().unwrap_or_default();
         let two = |at: usize| half::f16::from_le_bytes([byte(at), byte(at + 1)]).to_f32();
         let mut scale = 0.0;
@@ -250,39 +258,38 @@ impl Pages {
     /// that choose positions.
     pub(crate) fn append(
         &mut self,
-        kernels: &Kernels,
+        at: (&Kernels, &Pool),
         start: usize,
         pages: &[u32],
-        [k, v]: [&[f32]; 2],
+        [all_k, all_v]: [&[f32]; 2],
         index: Option<&[f32]>,
     ) -> Result<()> {
         let (spec, [k_width, v_width]) = (self.spec, self.widths());
-        let rows = k.chunks_exact(k_width).zip(v.chunks_exact(v_width));
-        for (position, (k, v)) in (start..).zip(rows) {
-            let page =
-                pages.get(position / PAGE - start / PAGE).and_then(|page| self.pages.get_mut(*page as usize));
-            let Some(Some(page)) = page else {
+        let index_width = spec.index.map_or(0, |[_, at]| spec.head_dim - at);
+        if spec.kv.are_quantised() && self.rotated.len() < at.1.threads() {
+            self.rotated.resize_with(at.1.threads(), || Mutex::new(vec![0.0; spec.head_dim]));
+        }
+        let rows = all_k.chunks_exact(k_width).len().min(all_v.chunks_exact(v_width).len());
+        let mut row = 0;
+        while row < rows {
+            let position = start + row;
+            let slot = position % PAGE;
+            let n = (PAGE - slot).min(rows - row);
+            let page = pages.get(position / PAGE - start / PAGE);
+            let page = page.and_then(|page| self.pages.get_mut(*page as usize));
+            let Some(Some(Page(page))) = page else {
                 return Err(Error::new(ErrorKind::Internal, "a row has no page for its keys and values"));
             };
-            if spec.latent.is_some() {
-                self.latent.clear();
-                self.latent.extend(v.iter().chain(k));
-                if let Some([_, at]) = spec.index {
-                    let (own, width) = (position - start, spec.head_dim - at);
-                    self.latent.resize(at, 0.0);
-                    self.latent.extend(index.unwrap_or_default().iter().skip(own * width).take(width));
-                }
-                self.latent.resize(spec.head_dim, 0.0);
-                let place = Place::of(&spec, 0, false);
-                page.put(kernels, place, position % PAGE, &self.latent, &mut self.rotated);
-                continue;
-            }
-            for (row, values) in [(k, false), (v, true)] {
-                for (head, x) in row.chunks_exact(spec.head_dim).enumerate() {
-                    let place = Place::of(&spec, head, values);
-                    page.put(kernels, place, position % PAGE, x, &mut self.rotated);
-                }
-            }
+            let (k, v) = (&all_k[row * k_width..][..n * k_width], &all_v[row * v_width..][..n * v_width]);
+            let kv = if spec.latent.is_some() {
+                let index = index.map(|keys| &keys[row * index_width..][..n * index_width]);
+                join(&spec, [v, k, index.unwrap_or_default()], n, &mut self.latent);
+                [&self.latent, &[][..]]
+            } else {
+                [k, v]
+            };
+            put(at, &spec, page, slot, kv, &self.rotated);
+            row += n;
         }
         Ok(())
     }
@@ -290,40 +297,88 @@ impl Pages {
     /// A head's keys and values in a page.
     pub(crate) fn of(&self, page: u32, head: usize) -> (Stored<'_>, Stored<'_>) {
         let page = self.page(page);
+        let keys = Place::of(&self.spec, false);
         let part = |values| {
-            let Place { kind, elements, scales, .. } = Place::of(&self.spec, head, values);
-            let n = self.spec.head_dim;
-            let end = elements + kind.element_bytes(n, PAGE) + BYTES_BEHIND;
+            let place = Place::of(&self.spec, values);
+            let before = if values { self.spec.n_kv_heads * keys.bytes() } else { 0 };
+            let first = before + head * place.bytes();
+            let (kind, n) = (place.kind, self.spec.head_dim);
+            let scales = first + place.scales;
+            let end = first + kind.element_bytes(n, PAGE) + BYTES_BEHIND;
             let (bytes, scales) =
-                (page.get(elements..end), page.get(scales..scales + 2 * PAGE * kind.scales(n)));
+                (page.get(first..end), page.get(scales..scales + 2 * PAGE * kind.scales(n)));
             Stored { bytes: bytes.unwrap_or_default(), scales: scales.unwrap_or_default(), kind }
         };
         (part(false), part(self.spec.latent.is_none()))
     }
 }
 
-impl Page {
-    /// Stores a head's key or value in a slot.
-    fn put(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32], rotated: &mut [f32]) {
-        if place.kind.is_quantised() {
+/// Puts the parts of `n` rows' latent keys together: latent vectors, what keys have behind them, and keys that choose positions.
+fn join(spec: &PageSpec, [latent, key, index]: [&[f32]; 3], n: usize, rows: &mut Vec<f32>) {
+    let (dim, index_at) = (spec.head_dim, spec.index.map_or(spec.head_dim, |[_, at]| at));
+    rows.clear();
+    rows.resize(n * dim, 0.0);
+    for (part, at) in [(latent, 0), (key, latent.len() / n), (index, index_at)] {
+        let width = part.len() / n;
+        for (row, part) in rows.chunks_exact_mut(dim).zip(part.chunks_exact(width.max(1))) {
+            row[at..at + width].copy_from_slice(part);
+        }
+    }
+}
+
+/// Stores rows of all heads in a page, from a slot on; values where there are some apart from keys.
+fn put(
+    (kernels, pool): (&Kernels, &Pool),
+    spec: &PageSpec,
+    page: &mut [u8],
+    slot: usize,
+    [k, v]: [&[f32]; 2],
+    rotated: &[Mutex<Vec<f32>>],
+) {
+    let (dim, heads) = (spec.head_dim, spec.n_kv_heads);
+    let all = if v.is_empty() { heads } else { 2 * heads };
+    let [keys, values] = [false, true].map(|values| Place::of(spec, values));
+    let put = |own: usize, part: &mut [u8], thread: usize| {
+        let mut rotated = rotated.get(thread).map(|own| own.lock().unwrap_or_else(PoisonError::into_inner));
+        let rotated = rotated.as_deref_mut().map_or(&mut [][..], |own| own);
+        let (place, rows, head) = if own < heads { (keys, k, own) } else { (values, v, own - heads) };
+        for (slot, row) in (slot..).zip(rows.chunks_exact(heads * dim)) {
+            place.put(kernels, part, slot, &row[head * dim..][..dim], rotated);
+        }
+    };
+    let least = LEAST.div_ceil(k.len() / heads);
+    // Keys' heads, then values', shared out at once where their parts are as long.
+    let first = if keys.bytes() == values.bytes() { all } else { heads };
+    let (parts, rest) = page.split_at_mut(first * keys.bytes());
+    pool.rows(parts, keys.bytes(), least, put);
+    if first < all {
+        let parts = &mut rest[..(all - first) * values.bytes()];
+        pool.rows(parts, values.bytes(), least, |own, part, thread| put(first + own, part, thread));
+    }
+}
+
+impl Place {
+    /// Stores a head's key or value in a slot of its part of a page.
+    fn put(&self, kernels: &Kernels, part: &mut [u8], slot: usize, x: &[f32], rotated: &mut [f32]) {
+        if self.kind.is_quantised() {
             rotated.copy_from_slice(x);
-            rotate(kernels, rotated, place.parts);
-            return self.put_blocks(kernels, place, slot, rotated);
+            rotate(kernels, rotated, self.parts);
+            return self.put_blocks(kernels, part, slot, rotated);
         }
         for (group, x) in x.chunks(WIDTH).enumerate() {
-            let (at, stride) = place.at(group * WIDTH, slot);
-            let to = &mut self.0[at..];
-            if place.kind == KvType::F32 {
+            let (at, stride) = self.at(group * WIDTH, slot);
+            let to = &mut part[at..];
+            if self.kind == KvType::F32 {
                 spread(x.iter().map(|x| x.to_le_bytes()), to, stride);
                 continue;
             }
             let mut halves = [0u16; WIDTH];
-            if place.kind == KvType::F16 {
+            if self.kind == KvType::F16 {
                 kernels.halve(x, &mut halves);
             } else {
                 kernels.round_pairs(x, &mut halves);
             }
-            if place.values || place.kind.side_by_side() == 1 {
+            if self.values || self.kind.side_by_side() == 1 {
                 spread(halves[..x.len()].iter().map(|half| half.to_le_bytes()), to, stride);
             } else {
                 let pairs = halves[..x.len().next_multiple_of(2)].as_chunks().0.iter();
@@ -334,16 +389,16 @@ impl Page {
     }
 
     /// Stores a rotated head's blocks.
-    fn put_blocks(&mut self, kernels: &Kernels, place: Place, slot: usize, x: &[f32]) {
+    fn put_blocks(&self, kernels: &Kernels, part: &mut [u8], slot: usize, x: &[f32]) {
         for (block, x) in x.chunks(BLOCK).enumerate() {
             let (mut whole, mut integers) = ([0.0; BLOCK], [0; BLOCK]);
             whole[..x.len()].copy_from_slice(x);
-            let scale = kernels.quantise(place.kind, &whole, &mut integers);
-            let to = place.scales + 2 * (block * PAGE + slot);
-            self.0[to..to + 2].copy_from_slice(&scale.to_le_bytes());
-            let (at, stride) = place.at(block * BLOCK, slot);
-            let to = self.0[at..].iter_mut().step_by(stride).zip(&integers[..x.len()]);
-            match place.kind {
+            let scale = kernels.quantise(self.kind, &whole, &mut integers);
+            let to = self.scales + 2 * (block * PAGE + slot);
+            part[to..to + 2].copy_from_slice(&scale.to_le_bytes());
+            let (at, stride) = self.at(block * BLOCK, slot);
+            let to = part[at..].iter_mut().step_by(stride).zip(&integers[..x.len()]);
+            match self.kind {
                 KvType::Q4_0 if slot < HALF => to.for_each(|(to, x)| *to = *to & 0xf0 | *x as u8 & 0x0f),
                 KvType::Q4_0 => to.for_each(|(to, x)| *to = *to & 0x0f | (*x as u8) << 4),
                 _ => to.for_each(|(to, x)| *to = *x as u8),

@@ -188,16 +188,16 @@ fn bits_do_not_depend_on_instructions() {
     for case in shapes() {
         let rows = |kernels: &Kernels, chunk: usize| {
             // Portable code is slow: the end of the sequence, where all of a row's cases are.
-            let mut pages = case.pages();
+            let (mut pages, pool) = (case.pages(), Pool::new(1).unwrap());
             let [_, k, v] = widths(&case.spec);
             let past = case.len - 40;
             for at in (0..past).step_by(10) {
                 let of = |width: usize| at * width..(at + 10) * width;
                 let table: Vec<_> = case.table().skip(at / PAGE).collect();
-                pages.append(kernels, at, &table, [&case.qkv[1][of(k)], &case.qkv[2][of(v)]], None).unwrap();
+                let kv = [&case.qkv[1][of(k)], &case.qkv[2][of(v)]];
+                pages.append((kernels, &pool), at, &table, kv, None).unwrap();
             }
-            let out =
-                case.run_from((kernels, &Pool::new(1).unwrap()), &mut pages, past, vec![chunk; 40 / chunk]);
+            let out = case.run_from((kernels, &pool), &mut pages, past, vec![chunk; 40 / chunk]);
             out[past * case.out_width()..].to_vec()
         };
         let expected = rows(best(), 40);
@@ -254,14 +254,15 @@ fn what_a_row_does_not_see_does_not_enter() {
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for chunk in [1, 5, 64] {
                 let mut case = Case::new(spec(4, 2, 40, Some(100)), kv, 700, 64);
-                let clean = case.run(kernels, &Pool::new(1).unwrap(), chunk);
+                let pool = Pool::new(1).unwrap();
+                let clean = case.run(kernels, &pool, chunk);
                 // Stale slots.
                 let mut pages = case.pages();
                 let stale = vec![poison; 2 * 40 * 700];
                 let table: Vec<_> = case.table().collect();
-                pages.append(kernels, 0, &table, [&stale, &stale], None).unwrap();
+                pages.append((kernels, &pool), 0, &table, [&stale, &stale], None).unwrap();
                 let chunks = || vec![chunk; case.len.div_ceil(chunk)];
-                let found = case.run_from((kernels, &Pool::new(1).unwrap()), &mut pages, 0, chunks());
+                let found = case.run_from((kernels, &pool), &mut pages, 0, chunks());
                 same(&clean, &found, "with stale slots");
                 // A position's key and value, which later rows of the same chunk do see.
                 let position = 300;
@@ -331,15 +332,8 @@ fn sequences_attend_together_as_alone() {
                             number
                         })
                         .collect();
-                    pages
-                        .append(
-                            kernels,
-                            0,
-                            &table,
-                            [&case.qkv[1][..start * k], &case.qkv[2][..start * v]],
-                            None,
-                        )
-                        .unwrap();
+                    let kv = [&case.qkv[1][..start * k], &case.qkv[2][..start * v]];
+                    pages.append((kernels, &pool), 0, &table, kv, None).unwrap();
                     let first = crate::engine::backend::first_block(case.spec.window, start);
                     spans.push(rows, start, first, table[first..].iter().copied());
                     for (qkv, (of, width)) in qkv.iter_mut().zip(case.qkv.iter().zip([q, k, v])) {
@@ -376,10 +370,10 @@ fn pages_too_large_are_errors() {
 #[test]
 fn rows_without_pages_are_errors() {
     let case = Case::new(spec(2, 1, 16, None), KvType::F16, 70, 70);
-    let mut pages = case.pages();
+    let (mut pages, pool) = (case.pages(), Pool::new(1).unwrap());
     for (position, table) in [(0, &[4][..]), (64, &[]), (64, &[77])] {
         let rows = &case.qkv[1][..70 * 16];
-        assert!(pages.append(best(), position, table, [rows, rows], None).is_err());
+        assert!(pages.append((best(), &pool), position, table, [rows, rows], None).is_err());
     }
     assert!(pages.copy(4, 4).is_err() && pages.copy(4, 77).is_err());
 }

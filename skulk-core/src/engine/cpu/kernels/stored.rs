@@ -102,7 +102,8 @@ impl Stored<'_> {
         if slots.len() > self.strip() / 2 {
             return ask(rows);
         }
-        rows.chunks_exact(stride).for_each(|row| ask(&row[slots.start * self.size()..slots.end * self.size()]));
+        rows.chunks_exact(stride)
+            .for_each(|row| ask(&row[slots.start * self.size()..slots.end * self.size()]));
     }
 
     /// The bytes of some positions' values of the group from element `column` on.

@@ -99,7 +99,7 @@ pub(in super::super) fn choose(
     for span in &op.spans.list {
         let numbers = op.spans.pages_of(span).get(span.start / PAGE - span.first_block..).unwrap_or_default();
         let kv = [&k[of(span, k_width)], &v[of(span, v_width)]];
-        stored.append(kernels, span.start, numbers, kv, Some(&key[of(span, index.head_dim)]))?;
+        stored.append((kernels, pool), span.start, numbers, kv, Some(&key[of(span, index.head_dim)]))?;
     }
     let stored = &*stored;
     out.most = index.most;
