@@ -163,15 +163,16 @@ impl Kernels {
         scratch.prepare(part, seen.clone(), values_dim);
 
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
-        self.ask(part, &seen, 0);
+        self.ask(part, &seen, pages.start, None);
         for page in pages.clone() {
-            self.ask(part, &seen, page + 1 - pages.start);
+            self.ask(part, &seen, page + 1, None);
             let keys = &part.keys[page];
             for strip in keys.strips() {
                 // SAFETY: lengths have been checked, and there is room for all pairs.
                 unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
             }
         }
+        self.ask(part, &seen, pages.start, Some(0));
         let softmax =
             if part.paired_weights() { self.attention.pairs.softmax } else { self.attention.softmax };
         for pair in 0..pairs {
@@ -183,11 +184,11 @@ impl Kernels {
                 scratch.parts[pair] = unsafe { softmax(scores, seen, part.scale, part.softcap) };
             }
         }
-        let mut step = pages.len();
         for column in (0..values_dim).step_by(WIDTH) {
             for page in pages.clone() {
-                step += 1;
-                self.ask(part, &seen, step);
+                let next =
+                    if page + 1 < pages.end { (page + 1, column) } else { (pages.start, column + WIDTH) };
+                self.ask(part, &seen, next.0, Some(next.1));
                 let values = &part.values[page];
                 if part.latent {
                     let columns = column..values_dim.min(column + WIDTH);
@@ -211,18 +212,20 @@ impl Kernels {
         }
     }
 
-    /// Asks for what a step reads that comes soon: first pages' keys, then groups of their values. Few pairs wait for memory
-    /// more than they compute.
-    fn ask(&self, part: &Partition<'_>, seen: &Range<usize>, step: usize) {
-        let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
-        let page = pages.start + step % pages.len();
+    /// Asks for what is read soon: a page's keys, or its values from element `column` on. Few pairs wait for memory longer
+    /// than they compute.
+    fn ask(&self, part: &Partition<'_>, seen: &Range<usize>, page: usize, column: Option<usize>) {
         let within = |position: usize| position.saturating_sub(page * WIDTH).min(WIDTH);
         let slots = within(seen.start)..within(seen.end);
-        match (step / pages.len()).checked_sub(1) {
-            _ if part.packed() => {}
+        if part.packed() || slots.is_empty() {
+            return;
+        }
+        match column {
             None => part.keys[page].keys_of(slots, part.head_dim, |bytes| self.prefetch(bytes)),
-            Some(_) if part.latent => {}
-            Some(group) => self.prefetch(part.values[page].values_of(slots, group * WIDTH, part.head_dim)),
+            Some(column) if column < part.value_dim && !part.latent => {
+                self.prefetch(part.values[page].values_of(slots, column, part.head_dim));
+            }
+            Some(_) => {}
         }
     }
 
