@@ -71,7 +71,8 @@ def check(package: Path, names: list[str], expected: list[str]) -> None:
 
 
 def wheel() -> None:
-    run(*tool("maturin"), "build", "--profile", PROFILE, "--manifest-path", "skulk-py/Cargo.toml", "--out", DIST, cwd=ROOT)
+    options = ["--profile", PROFILE, "--compression-level", "9", "--manifest-path", "skulk-py/Cargo.toml", "--out", DIST]
+    run(*tool("maturin"), "build", *options, cwd=ROOT)
     [package] = DIST.glob("skulk_py-*.whl")
     with zipfile.ZipFile(package) as archive:
         names = archive.namelist()

@@ -125,14 +125,17 @@ macro_rules! instantiate {
         unsafe fn tile<W: kept::Column, const N: usize, const P: usize>(tile: &attention::Tile) {
             attention::tile::<$s, W, N, P>(tile);
         }
+        const fn width(rows: usize, vectors: usize) -> usize {
+            attention::width(attention::registers::<$s>(), rows, vectors)
+        }
         const fn tiles<W: kept::Column>() -> [[unsafe fn(&attention::Tile); 3]; attention::MOST] {
             [
-                [tile::<W, 1, 1>, tile::<W, 1, 2>, tile::<W, 1, 4>],
-                [tile::<W, 2, 1>, tile::<W, 2, 2>, tile::<W, 2, 4>],
-                [tile::<W, 3, 1>, tile::<W, 3, 2>, tile::<W, 3, 4>],
-                [tile::<W, 4, 1>, tile::<W, 4, 2>, tile::<W, 4, 4>],
-                [tile::<W, 5, 1>, tile::<W, 5, 2>, tile::<W, 5, 4>],
-                [tile::<W, 6, 1>, tile::<W, 6, 2>, tile::<W, 6, 4>],
+                [tile::<W, 1, 1>, tile::<W, 1, { width(1, 2) }>, tile::<W, 1, { width(1, 4) }>],
+                [tile::<W, 2, 1>, tile::<W, 2, { width(2, 2) }>, tile::<W, 2, { width(2, 4) }>],
+                [tile::<W, 3, 1>, tile::<W, 3, { width(3, 2) }>, tile::<W, 3, { width(3, 4) }>],
+                [tile::<W, 4, 1>, tile::<W, 4, { width(4, 2) }>, tile::<W, 4, { width(4, 4) }>],
+                [tile::<W, 5, 1>, tile::<W, 5, { width(5, 2) }>, tile::<W, 5, { width(5, 4) }>],
+                [tile::<W, 6, 1>, tile::<W, 6, { width(6, 2) }>, tile::<W, 6, { width(6, 4) }>],
             ]
         }
 
@@ -221,6 +224,13 @@ pub(super) use instantiate;
 pub(super) const fn registers<S: Simd>() -> usize {
     // 32 registers, or else 16 of a half vector or 32 of a quarter.
     if S::ROWS >= 12 { 32 } else { 8 }
+}
+
+/// Vectors of a tile of so many rows: the largest power of two up to `vectors` whose sums are in registers, beside a row of the
+/// matrix and a number.
+pub(super) const fn width(registers: usize, rows: usize, vectors: usize) -> usize {
+    let most = (registers - 1) / (rows + 1);
+    1 << if vectors < most { vectors } else { most }.ilog2()
 }
 
 /// # Safety

@@ -7,7 +7,9 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{DEPTH, MOST, PAGES, PAIRS, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH};
+use super::attention::{
+    self, DEPTH, MOST, PAGES, PAIRS, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH,
+};
 use super::simd::{BLOCK, LANES};
 use super::stored::{F32, Matrix, Stored};
 use crate::arch::Window;
@@ -467,17 +469,13 @@ impl Kernels {
     /// The tile's addresses are valid for these, its matrix of the kind.
     unsafe fn multiply(&self, kind: usize, mut tile: Tile, n: usize, vectors: Range<usize>) {
         let tiles = if kind == PAIRS { &self.attention.pairs.tiles } else { &self.attention.tiles[kind] };
-        // The sums, a row of the matrix and a number.
-        let most = (self.attention.registers - 1) / (n + 1);
         let mut at = vectors.start;
         while at < vectors.end {
-            let width = (vectors.end - at).min(most).min(VECTORS);
-            // The largest power of two.
-            let power = width.ilog2();
+            let width = attention::width(self.attention.registers, n, (vectors.end - at).min(VECTORS));
             tile.column = at * LANES;
             // SAFETY: the caller's promise; the machine has the instructions.
-            unsafe { tiles[n - 1][power as usize](&tile) };
-            at += 1 << power;
+            unsafe { tiles[n - 1][width.ilog2() as usize](&tile) };
+            at += width;
         }
     }
 
