@@ -156,11 +156,13 @@ impl<B: Backend> DecoderEngine<B> {
         }
         for layer in spec.layers.clone() {
             let layer_spec = &arch.layers[layer];
-            weights = weights + bytes_of(checkpoint, arch.names.weights(layer, layer_spec))?;
+            // What others compute need not be there.
+            let block: BTreeSet<String> = names.feed_forward(layer, layer_spec).collect();
+            let beside = names.weights(layer, layer_spec).filter(|name| !block.contains(name));
+            weights = weights + bytes_of(checkpoint, beside)?;
+            weights = weights + ByteSize(block_bytes(spec, layer, own_share(spec, layer), checkpoint)?);
             weights = weights + ByteSize(arch.copied_bytes(layer, checkpoint));
         }
-        let elsewhere = others_bytes(spec, checkpoint)?;
-        let weights = ByteSize(weights.bytes().saturating_sub(elsewhere.bytes()));
         let kv_cache = ByteSize(Groups::of(spec).full_length());
         Ok(ShardEstimate { weights, kv_cache })
     }
@@ -185,22 +187,33 @@ impl<B: Backend> DecoderEngine<B> {
 
 /// The layers of which a shard's engine computes blocks or experts, and how many of how many.
 fn own_blocks(spec: &ShardSpec) -> impl Iterator<Item = (usize, [usize; 2])> + '_ {
-    spec.layers.clone().filter_map(|layer| {
-        let n = experts_of(&spec.arch.layers[layer]);
-        let own = n - spec.ffn.of(layer).map(|share| share.experts.len()).sum::<usize>().min(n);
-        (own > 0).then_some((layer, [own, n]))
-    })
+    let shares = spec.layers.clone().map(|layer| (layer, own_share(spec, layer)));
+    shares.filter(|(_, [own, _])| *own > 0)
 }
 
-/// Bytes of so many of a layer's experts, each as large as the others.
+/// Of how many of a layer's blocks or experts a shard's engine computes how many.
+fn own_share(spec: &ShardSpec, layer: usize) -> [usize; 2] {
+    let n = experts_of(&spec.arch.layers[layer]);
+    [n - spec.ffn.of(layer).map(|share| share.experts.len()).sum::<usize>().min(n), n]
+}
+
+/// Bytes of so many of a layer's experts, each as large as the others. Those that are not wanted need not be there.
 fn block_bytes(
     spec: &ShardSpec,
     layer: usize,
     [some, of]: [usize; 2],
     checkpoint: &dyn Checkpoint,
 ) -> Result<u64> {
-    let names = spec.arch.names.feed_forward(layer, &spec.arch.layers[layer]);
-    let all = u128::from(bytes_of(checkpoint, names)?.bytes());
+    let mut names: Vec<String> = spec.arch.names.feed_forward(layer, &spec.arch.layers[layer]).collect();
+    if some == 0 && of > 0 {
+        return Ok(0);
+    }
+    let n = names.len();
+    if some < of {
+        names.retain(|name| checkpoint.tensor(name).is_some());
+    }
+    let (there, n) = (names.len().max(1) as u128, n as u128);
+    let all = u128::from(bytes_of(checkpoint, names.into_iter())?.bytes()) * n / there;
     Ok(u64::try_from(all * some as u128 / of.max(1) as u128).unwrap_or(u64::MAX))
 }
 
@@ -209,16 +222,6 @@ fn others(spec: &ShardSpec) -> BTreeSet<String> {
     let own =
         |share: &&FfnShare| share.layers.start < spec.layers.end && spec.layers.start < share.layers.end;
     spec.ffn.shares().iter().filter(own).map(|share| share.service.computes()).collect()
-}
-
-/// Bytes of what a shard's plan leaves to others.
-fn others_bytes(spec: &ShardSpec, checkpoint: &dyn Checkpoint) -> Result<ByteSize> {
-    let layers = spec.layers.clone().filter(|layer| spec.ffn.of(*layer).next().is_some());
-    layers.into_iter().try_fold(ByteSize(0), |sum, layer| {
-        let n = experts_of(&spec.arch.layers[layer]);
-        let theirs = spec.ffn.of(layer).map(|share| share.experts.len()).sum();
-        Ok(sum + ByteSize(block_bytes(spec, layer, [theirs, n], checkpoint)?))
-    })
 }
 
 impl<B: Backend> Engine for DecoderEngine<B> {

@@ -21,7 +21,7 @@ use super::model_path;
 
 pub(super) const OPENING: &str = "Once upon a time, there was a";
 
-fn computing() -> EngineOptions {
+pub(super) fn computing() -> EngineOptions {
     EngineOptions::default().threads(1)
 }
 

@@ -8,6 +8,7 @@ mod fault;
 mod frames;
 mod grpc;
 mod server;
+mod slices;
 mod wire;
 
 /// What LARQL's server was sent and what it replied.
