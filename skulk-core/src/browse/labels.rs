@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::map_file;
@@ -54,11 +55,13 @@ impl Labels {
         if let Some(text) = map_file(folder, LABELS)? {
             // Other keys, and values that are no text, are no labels.
             let label = |(key, value): (String, Value)| Some((place(&key)?, value.as_str()?.to_owned()));
-            let all: Map<String, Value> = json(&text, &folder.join(LABELS))?;
+            let expected = "an object of labels by feature, as {\"L26_F9515\": \"capital\"}";
+            let all: Map<String, Value> = json(&text, &folder.join(LABELS), expected)?;
             labels.probes = all.into_iter().filter_map(label).collect();
         }
         if let Some(text) = map_file(folder, CLUSTERS)? {
-            labels.clusters = json::<Clusters>(&text, &folder.join(CLUSTERS))?.labels;
+            let expected = "an object whose field `labels` is a list of strings";
+            labels.clusters = json::<Clusters>(&text, &folder.join(CLUSTERS), expected)?.labels;
         }
         if let Some(text) = map_file(folder, FEATURE_CLUSTERS)? {
             each_line(&text, &folder.join(FEATURE_CLUSTERS), |line: Assigned| {
@@ -93,22 +96,29 @@ fn each_line<T: DeserializeOwned>(text: &[u8], path: &Path, mut each: impl FnMut
     for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if !line.is_empty() {
-            each(serde_json::from_slice(line).map_err(|e| broken(path, at + 1).with_source(e))?);
+            let expected = "lines of objects with whole numbers `l`, `f` and `c`: layer, feature and cluster";
+            each(serde_json::from_slice(line).map_err(|e| broken(path, expected, at + 1, &e))?);
         }
     }
     Ok(())
 }
 
-/// A line of JSON says something else than the file is to hold.
-fn broken(path: &Path, line: usize) -> Error {
-    Error::new(ErrorKind::CheckpointInvalid, "expected what the format's page says, found other JSON or none")
+/// Something else stands there than the file is to hold.
+fn broken(path: &Path, expected: &str, line: usize, cause: &serde_json::Error) -> Error {
+    let found = match cause.classify() {
+        Category::Data => "other JSON",
+        Category::Eof => "the end of the text",
+        Category::Syntax | Category::Io => "what is no JSON",
+    };
+    Error::new(ErrorKind::CheckpointInvalid, format!("expected {expected}, found {found}"))
         .with("file", path.display())
         .with("line", line)
+        .with("column", cause.column())
         .with_hint("the file is damaged or cut off: fetch it again, or remove it to do without what it says")
 }
 
-fn json<'a, T: Deserialize<'a>>(text: &'a [u8], path: &Path) -> Result<T> {
-    serde_json::from_slice(text).map_err(|e| broken(path, e.line()).with_source(e))
+fn json<'a, T: Deserialize<'a>>(text: &'a [u8], path: &Path, expected: &str) -> Result<T> {
+    serde_json::from_slice(text).map_err(|e| broken(path, expected, e.line(), &e))
 }
 
 /// `relation_clusters.json`; centres, counts and tokens are not needed.
@@ -177,18 +187,20 @@ mod tests {
     #[test]
     fn broken_files_are_named() {
         let cases = [
-            (LABELS, "[]", 1),
-            (LABELS, "{\n\"L0_F0\": \"x\",\n", 3),
-            (LABELS, "", 1),
-            (CLUSTERS, "{\"k\": 1}", 1),
-            (CLUSTERS, "{\"labels\": [\"a\",", 1),
-            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":0}\n{\"l\":1,\"f\":2", 2),
-            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":-1}", 1),
+            (LABELS, "[]", 1, "L26_F9515"),
+            (LABELS, "{\n\"L0_F0\": \"x\",\n", 3, "found the end of the text"),
+            (LABELS, "", 1, "found the end of the text"),
+            (LABELS, "labels", 1, "found what is no JSON"),
+            (CLUSTERS, "{\"k\": 1}", 1, "`labels` is a list of strings, found other JSON"),
+            (CLUSTERS, "{\"labels\": [\"a\",", 1, "column: 16"),
+            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":0}\n{\"l\":1,\"f\":2", 2, "`l`, `f` and `c`"),
+            (FEATURE_CLUSTERS, "{\"l\":1,\"f\":2,\"c\":-1}", 1, "found other JSON"),
         ];
-        for (name, text, line) in cases {
+        for (name, text, line, words) in cases {
             let error = Labels::read(folder(&[(name, text)]).path()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::CheckpointInvalid, "{error}");
             assert!(error.to_string().contains(&format!("{name}, line: {line}")), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 }
