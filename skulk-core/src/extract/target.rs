@@ -12,7 +12,14 @@ use rustix::fs::OFlags;
 
 use super::state::State;
 use crate::error::{Error, ErrorKind, Result};
-use crate::weights::io_error;
+use crate::weights::mmap::{self, expect_not_mounted, io_error};
+
+/// What the working folder has in it, and nothing else.
+const OWN: [&str; 4] = [LOCK, FOLDER, STATE, NEW_STATE];
+const LOCK: &str = "lock";
+const FOLDER: &str = "vindex";
+const STATE: &str = "state.json";
+const NEW_STATE: &str = "state.new";
 
 /// Where an extraction works.
 #[derive(Debug)]
@@ -62,7 +69,7 @@ impl Work {
         match std::fs::symlink_metadata(target) {
             Err(e) if e.kind() == Io::NotFound => {}
             Err(e) => return Err(io_error(e, target, "inspect")),
-            Ok(meta) if meta.is_dir() && is_empty(target)? => {}
+            Ok(meta) if meta.is_dir() && is_empty(target)? => expect_not_mounted(target)?,
             Ok(meta) => {
                 let found = if meta.is_dir() { "a folder with files" } else { "something else" };
                 return refused(
@@ -81,8 +88,12 @@ impl Work {
         make_folder(&partial)?;
         for path in entries(&partial)? {
             expect_no_link(&path)?;
+            if !OWN.iter().any(|own| path.file_name() == Some(own.as_ref())) {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                return Err(foreign(&partial, &format!("`{name}` in it, which is none of that")));
+            }
         }
-        let path = partial.join("lock");
+        let path = partial.join(LOCK);
         let lock = open(&path)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -103,11 +114,11 @@ impl Work {
 
     /// The folder to be.
     pub(super) fn folder(&self) -> PathBuf {
-        self.partial.join("vindex")
+        self.partial.join(FOLDER)
     }
 
     fn state(&self) -> PathBuf {
-        self.partial.join("state.json")
+        self.partial.join(STATE)
     }
 
     /// What an interrupted run left.
@@ -145,7 +156,7 @@ impl Work {
     /// Says on the disk how far it is.
     pub(super) fn save(&self, state: &State) -> Result<()> {
         let path = self.state();
-        let beside = path.with_extension("new");
+        let beside = self.partial.join(NEW_STATE);
         write(&beside, &state.to_json())?;
         std::fs::rename(&beside, &path).map_err(|e| io_error(e, &path, "replace"))
     }
@@ -166,7 +177,11 @@ impl Work {
         }
         // What is left says nothing any more; it may stay where it cannot be removed.
         drop(self.lock);
-        let _ = std::fs::remove_dir_all(&self.partial);
+        for name in [LOCK, STATE, NEW_STATE] {
+            let _ = std::fs::remove_file(self.partial.join(name));
+        }
+        // Whatever else is there by now is somebody's.
+        let _ = std::fs::remove_dir(&self.partial);
         Ok(())
     }
 }
@@ -214,7 +229,11 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 pub(super) fn make_folder(path: &Path) -> Result<()> {
     match std::fs::create_dir(path) {
         Err(e) if e.kind() != Io::AlreadyExists => Err(io_error(e, path, "make")),
-        _ => expect_no_link(path),
+        _ => {
+            expect_no_link(path)?;
+            let found = std::fs::symlink_metadata(path).map_err(|e| io_error(e, path, "inspect"))?;
+            if found.is_dir() { Ok(()) } else { Err(foreign(path, "a file instead of a folder")) }
+        }
     }
 }
 
@@ -226,7 +245,7 @@ fn foreign(path: &Path, found: &str) -> Error {
     let message = format!("expected what an interrupted extraction left, found {found}");
     Error::new(ErrorKind::InvalidArgument, message)
         .with("file", path.display())
-        .with_hint("remove it, or give another target")
+        .with_hint("move it elsewhere, or give another target")
 }
 
 /// A folder and those in it.
@@ -247,12 +266,7 @@ fn sync_folder(folder: &Path) -> Result<()> {
 
 /// What kept a file from being written.
 pub(super) fn write_error(error: std::io::Error, path: &Path) -> Error {
-    let is_full = matches!(error.kind(), Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge);
-    let error = io_error(error, path, "write");
-    match is_full {
-        true => error.with_hint("make room, then extract again with the same options: it continues"),
-        false => error,
-    }
+    mmap::write_error(error, path, "make room, then extract again with the same options: it continues")
 }
 
 #[cfg(test)]

@@ -297,6 +297,58 @@ pub(crate) fn io_error(error: std::io::Error, path: &Path, what: &'static str) -
         .with_hint(hint)
 }
 
+/// What kept a file from being written. `hint` says what to do on a full disk.
+pub(crate) fn write_error(error: std::io::Error, path: &Path, hint: &'static str) -> Error {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let is_full = matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge);
+    let error = io_error(error, path, "write");
+    if is_full { error.with_hint(hint) } else { error }
+}
+
+/// `Ok` for an empty folder whose place another one of the folder above it can take: another file system that is mounted
+/// there cannot be replaced.
+pub(crate) fn expect_not_mounted(folder: &Path) -> Result<()> {
+    let above = match folder.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    if !is_mounted(folder, above).map_err(|e| io_error(e, folder, "inspect"))? {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        "expected a folder of the file system that it lies in, found the root of another one, as a volume is",
+    )
+    .with("file", folder.display())
+    .with("field", "target")
+    .with_hint("give a new folder inside of it: this one cannot be replaced by what is made beside it"))
+}
+
+#[cfg(unix)]
+fn is_mounted(folder: &Path, above: &Path) -> std::io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let of = |path: &Path| Ok::<_, std::io::Error>((std::fs::metadata(path)?.dev(), mount(path)));
+    Ok(of(folder)? != of(above)?)
+}
+
+#[cfg(not(unix))]
+fn is_mounted(_: &Path, _: &Path) -> std::io::Result<bool> {
+    Ok(false)
+}
+
+/// What a folder is mounted as, where the system says: a part of a file system may be mounted in that file system.
+#[cfg(target_os = "linux")]
+fn mount(path: &Path) -> Option<u64> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn mount(_: &Path) -> Option<u64> {
+    None
+}
+
 /// `Ok` for a path at which a file may take the place of what is there: nothing, a file, or a link to either.
 pub(crate) fn may_be_replaced(path: &Path) -> std::io::Result<()> {
     match std::fs::metadata(path) {
@@ -311,6 +363,26 @@ pub(crate) fn may_be_replaced(path: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_mounted_is_not_replaced() {
+        let error = expect_not_mounted(Path::new("/proc")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("/proc") && error.hint().unwrap().contains("inside"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a");
+        std::fs::create_dir(&inner).unwrap();
+        expect_not_mounted(&inner).unwrap();
+        expect_not_mounted(Path::new("src")).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_says_what_to_do() {
+        let error = |kind: std::io::ErrorKind| write_error(kind.into(), Path::new("f"), "make room");
+        assert_eq!(error(std::io::ErrorKind::StorageFull).hint(), Some("make room"));
+        assert_ne!(error(std::io::ErrorKind::PermissionDenied).hint(), Some("make room"));
+    }
 
     #[cfg(unix)]
     #[test]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::plan::{Planned, plan};
 use self::select::Selection;
-use self::transfer::Transfer;
+use self::transfer::{Transfer, write_error};
 use super::files::HASHES;
 use super::folder::Folder;
 use super::hashes::{FileHashes, Hashes};
@@ -25,7 +25,7 @@ use super::{INDEX, VindexProgress, VindexReader, check_threads};
 use crate::bytes::ByteSize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::Checkpoint;
-use crate::weights::mmap::io_error;
+use crate::weights::mmap::{expect_not_mounted, io_error};
 use crate::workers::share_out;
 
 impl VindexReader {
@@ -104,7 +104,7 @@ impl VindexReader {
             .map_err(|e| Error::new(ErrorKind::Internal, "cannot write the index as JSON").with_source(e))?;
         let mut put = |name: &str, text: &[u8]| -> Result<()> {
             let path = work.path().join(name);
-            std::fs::write(&path, text).map_err(|e| io_error(e, &path, "write"))?;
+            std::fs::write(&path, text).map_err(|e| write_error(e, &path))?;
             let (name, bytes) = (name.to_owned(), ByteSize(text.len() as u64));
             report.files.push(SlicedFile { name, bytes, method: SliceMethod::Rewritten });
             Ok(())
@@ -141,6 +141,9 @@ fn check_target(target: &Path) -> Result<&Path> {
         .with("file", target.display())
         .with("field", "target")
         .with_hint("give another name, or remove what is there"));
+    }
+    if target.exists() {
+        expect_not_mounted(target)?;
     }
     Ok(target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
 }

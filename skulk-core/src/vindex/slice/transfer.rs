@@ -8,10 +8,10 @@ use super::plan::{Piece, Planned};
 use super::{SliceCopy, SliceMethod, SlicedFile};
 use crate::bytes::ByteSize;
 use crate::cancel::CancelToken;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vindex::hashes::{FileHasher, FileHashes};
 use crate::vindex::pieces::read_pieces;
-use crate::weights::mmap::{io_error, open_regular};
+use crate::weights::mmap::{self, io_error, open_regular};
 
 /// Bytes between two looks at the token.
 const STEP: usize = 4 << 20;
@@ -48,7 +48,7 @@ impl Transfer<'_> {
         }
         if cfg!(target_vendor = "apple") {
             // What clones there cannot be asked alone, nor interrupted.
-            std::fs::copy(&from, to).map_err(|e| io_error(e, to, "write").with("source", from.display()))?;
+            std::fs::copy(&from, to).map_err(|e| write_error(e, to).with("source", from.display()))?;
             (self.step)(file.len());
             return Ok(SliceMethod::Copied);
         }
@@ -59,7 +59,7 @@ impl Transfer<'_> {
             return Ok(SliceMethod::Cloned);
         }
         self.copy(&source, &from, &target, to)?;
-        target.sync_all().map_err(|e| io_error(e, to, "write"))?;
+        target.sync_all().map_err(|e| write_error(e, to))?;
         Ok(SliceMethod::Copied)
     }
 
@@ -68,7 +68,7 @@ impl Transfer<'_> {
             self.cancel.check()?;
             // In the kernel where it can, which clones blocks on some network file systems.
             let copied = std::io::copy(&mut source.take(STEP as u64), &mut target)
-                .map_err(|e| io_error(e, to, "write").with("source", from.display()))?;
+                .map_err(|e| write_error(e, to).with("source", from.display()))?;
             if copied == 0 {
                 return Ok(());
             }
@@ -84,7 +84,7 @@ impl Transfer<'_> {
         let mut put = |bytes: &[u8]| -> Result<()> {
             self.cancel.check()?;
             hasher.update(bytes);
-            target.write_all(bytes).map_err(|e| io_error(e, to, "write"))?;
+            target.write_all(bytes).map_err(|e| write_error(e, to))?;
             (self.step)(bytes.len() as u64);
             Ok(())
         };
@@ -98,9 +98,14 @@ impl Transfer<'_> {
             };
             read_pieces(&source, from, range, &mut buffer, &mut put)?;
         }
-        target.sync_all().map_err(|e| io_error(e, to, "write"))?;
+        target.sync_all().map_err(|e| write_error(e, to))?;
         Ok(hasher.finish())
     }
+}
+
+/// What kept a file from being written.
+pub(super) fn write_error(error: std::io::Error, path: &Path) -> Error {
+    mmap::write_error(error, path, "make room, then slice again: nothing is left of this one")
 }
 
 /// Whether a link is as good as a file of its own: weights are never written to, texts and stores are.

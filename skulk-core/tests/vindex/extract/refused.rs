@@ -116,6 +116,30 @@ fn targets_are_new_or_empty_folders() {
     expect(&extract(&origin(), small(), &at("empty")).unwrap_err(), ErrorKind::InvalidArgument, &["empty"]);
 }
 
+/// What somebody put where an extraction works stays, whether it begins or ends.
+#[test]
+fn files_of_others_are_not_removed() {
+    let folder = scratch();
+    let partial = folder.path().join(".v.partial");
+    std::fs::write(&partial, "theirs").unwrap();
+    let error = extract(&origin(), small(), &folder.path().join("v")).unwrap_err();
+    expect(&error, ErrorKind::InvalidArgument, &[".v.partial", "a file instead of a folder"]);
+    std::fs::remove_file(&partial).unwrap();
+    std::fs::create_dir(&partial).unwrap();
+    std::fs::write(partial.join("notes.txt"), "theirs").unwrap();
+    let error = extract(&origin(), small(), &folder.path().join("v")).unwrap_err();
+    expect(&error, ErrorKind::InvalidArgument, &[".v.partial", "`notes.txt`"]);
+    assert_eq!(std::fs::read_dir(&partial).unwrap().count(), 1);
+    assert!(!folder.path().join("v").exists());
+
+    let notes = folder.path().join(".w.partial/notes.txt");
+    let to = notes.clone();
+    let options = small().progress(move |_| std::fs::write(&to, "theirs").unwrap());
+    extract(&origin(), options, &folder.path().join("w")).unwrap();
+    assert_eq!(std::fs::read(&notes).unwrap(), b"theirs");
+    assert_eq!(std::fs::read_dir(folder.path().join(".w.partial")).unwrap().count(), 1);
+}
+
 /// Cancelled after its first file.
 fn interrupted(source: &Path, options: ExtractOptions, target: &Path) {
     let token = CancelToken::new();
