@@ -181,6 +181,10 @@ fn scaling(rope: &RopeSpec) -> Result<Value> {
     })
 }
 
+/// Families of which a vindex can hold all, as configurations name them; variants of them are looked at one by one.
+pub(super) const HELD: [&str; 8] =
+    ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3"];
+
 /// `Ok` for models of which a vindex can hold all: attention with norms before it and positions rotated in, softmax
 /// routers, and nothing beside them.
 pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
@@ -219,7 +223,12 @@ pub(super) fn expect_plain(arch: &ArchSpec) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::ArchUnsupported,
-        format!("expected a family that vindex folders can hold, found `{}`", arch.family),
+        format!(
+            "expected a family that vindex folders can hold ({}), found {}`{}`",
+            HELD.join(", "),
+            if HELD.contains(&arch.family.as_str()) { "a variant of " } else { "" },
+            arch.family
+        ),
     )
     .with("field", "model_type")
     .with_hint("run the model from its own checkpoint"))

@@ -90,6 +90,26 @@ fn what_no_configuration_describes_is_refused() {
     refused(&good.tensor_f32("blk.1.attn_q.bias", &[32], &[0.0; 32]), ErrorKind::ArchUnsupported, "layers");
 }
 
+/// The families that messages and pages name, and no others.
+#[test]
+fn families_that_are_said_to_be_held_are() {
+    let mut held = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(fixture("models")).unwrap() {
+        let checkpoint = open(&entry.unwrap().path());
+        let family = ArchSpec::from_checkpoint(&*checkpoint).unwrap().family;
+        let is_held = config::HELD.contains(&family.as_str());
+        match Source::open(&*checkpoint) {
+            Ok(_) => drop(held.insert(family.clone())),
+            Err(e) => {
+                let text = format!("found `{family}`");
+                assert!(e.message().contains("llama, mistral") && e.message().contains(&text), "{e}");
+            }
+        }
+        assert_eq!(held.contains(&family), is_held, "{family}");
+    }
+    assert!(config::HELD.iter().all(|family| held.contains(*family)), "{held:?}");
+}
+
 #[test]
 fn configurations_say_what_the_file_says() {
     let gguf = tiny("qwen3moe")
