@@ -169,6 +169,9 @@ impl<'a> Config<'a> {
         Error::new(ErrorKind::ConfigInvalid, message)
             .with("file", self.file.display())
             .with("field", field)
-            .with_hint("fetch the model's config.json again")
+            .with_hint(match self.file.file_name().is_some_and(|name| name == crate::vindex::INDEX) {
+                true => "the index says too little or is damaged: extract the model again",
+                false => "fetch the model's config.json again",
+            })
     }
 }

@@ -184,6 +184,15 @@ impl ArchSpec {
                     .with("file", file.display())
                     .with("field", "family"));
                 }
+                if index.own_configuration().is_none() && index.model_config.is_none() {
+                    return Err(Error::new(
+                        ErrorKind::ConfigInvalid,
+                        "expected an object that tells heads and rotary embedding, found no such field",
+                    )
+                    .with("file", file.display())
+                    .with("field", "model_config")
+                    .with_hint("the index says too little to run the model: extract it again"));
+                }
                 let prefix = huggingface::prefix(checkpoint);
                 let mut spec = huggingface::spec(&configuration.config, &file, prefix)?;
                 huggingface::reword(&mut spec, checkpoint);

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::fields::wrong_field;
 use super::ranges::Ranges;
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
@@ -287,8 +288,7 @@ impl VindexIndex {
     pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
         let in_file = |e: Error| e.with("file", path.display());
         // The version decides what the rest means: it is looked at before anything else.
-        let version =
-            serde_json::from_slice::<Version>(text).map_err(|e| broken(path).with_source(e))?.version;
+        let version = serde_json::from_slice::<Version>(text).map_err(|e| broken(text, path, e))?.version;
         if !VERSIONS.contains(&version) {
             return Err(in_file(
                 Error::new(
@@ -299,7 +299,7 @@ impl VindexIndex {
                 .with_hint("update skulk, or extract the model again with LARQL 0.1"),
             ));
         }
-        let index: Self = serde_json::from_slice(text).map_err(|e| broken(path).with_source(e))?;
+        let index: Self = serde_json::from_slice(text).map_err(|e| broken(text, path, e))?;
         index.check().map_err(in_file)?;
         Ok(index)
     }
@@ -408,6 +408,12 @@ impl VindexIndex {
                 return Err(wrong(field, format!("expected 1 to {max}, found {value}")));
             }
         }
+        if !(self.embed_scale > 0.0 && self.embed_scale.is_finite()) {
+            return Err(wrong(
+                "embed_scale",
+                format!("expected a finite number above 0, found {}", self.embed_scale),
+            ));
+        }
         let mut seen = BTreeSet::new();
         for entry in &self.layers {
             let at = |message: String| wrong("layers", message).with("layer", entry.layer);
@@ -461,10 +467,17 @@ struct Version {
     version: u32,
 }
 
-fn broken(path: &Path) -> Error {
-    Error::new(ErrorKind::ConfigInvalid, "expected the index.json of a vindex")
-        .with("file", path.display())
-        .with_hint("this is no vindex, or a damaged one: extract it again")
+/// What keeps the text from being read: a field, where it is JSON.
+fn broken(text: &[u8], path: &Path, cause: serde_json::Error) -> Error {
+    let wrong = serde_json::from_slice(text).ok().and_then(|index: Value| wrong_field(&index));
+    let error = match wrong {
+        Some((at, message)) if at.is_empty() => Error::new(ErrorKind::ConfigInvalid, message),
+        Some((at, message)) => Error::new(ErrorKind::ConfigInvalid, message).with("field", at),
+        None => {
+            Error::new(ErrorKind::ConfigInvalid, "expected the index.json of a vindex").with_source(cause)
+        }
+    };
+    error.with("file", path.display()).with_hint("this is no vindex, or a damaged one: extract it again")
 }
 
 fn wrong(field: &'static str, message: String) -> Error {
