@@ -8,6 +8,8 @@ pub(crate) const INDEX: &str = "index.json";
 pub(crate) const WEIGHT_MANIFEST: &str = "weight_manifest.json";
 /// Token embeddings.
 pub(crate) const EMBEDDINGS: &str = "embeddings.bin";
+/// The head, as floats and quantised.
+pub(crate) const HEADS: [&str; 2] = ["lm_head.bin", "lm_head_q4.bin"];
 /// Gate rows.
 pub(crate) const GATES: &str = "gate_vectors.bin";
 /// Routers of mixtures of experts.

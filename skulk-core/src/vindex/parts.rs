@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::files::{DOWN_META, EMBEDDINGS, GATES, ROUTERS, WEIGHT_MANIFEST};
+use super::files::{DOWN_META, EMBEDDINGS, GATES, ROUTERS, WEIGHT_MANIFEST, layer_file};
 use super::manifest::LEGACY_WEIGHTS;
+use super::place::Place;
 use super::slice::SlicePreset;
 use super::{VindexIndex, VindexLevel, VindexPart, VindexQuant};
 
@@ -46,6 +47,27 @@ pub(super) fn part_of(name: &str, index: &VindexIndex) -> VindexPart {
     }
 }
 
+/// Whether models have tensors of such names.
+pub(super) fn is_known(name: &str) -> bool {
+    let ends = ["embed_tokens", "lm_head.", "norm.", "per_layer_"];
+    ends.iter().any(|start| name.starts_with(start)) || Place::of(name).layer.is_some()
+}
+
+/// What lists tensors of the part that have such names, in a vindex of this kind.
+pub(super) fn listed_in(name: &str, part: VindexPart, index: &VindexIndex) -> String {
+    let is_quantised = index.quant() == VindexQuant::Q4K;
+    match (part, Place::of(name).layer) {
+        (VindexPart::Attention, _) if is_quantised => "attn_weights_q4k_manifest.json".to_owned(),
+        (VindexPart::Ffn, _) if is_quantised => "interleaved_q4k_manifest.json".to_owned(),
+        (VindexPart::DownFeatures, _) if is_quantised => "down_features_q4k_manifest.json".to_owned(),
+        (VindexPart::ExpertLayers, Some(layer)) => layer_file(layer),
+        (VindexPart::Gate, _) => super::INDEX.to_owned(),
+        (VindexPart::Router, _) => ROUTERS.to_owned(),
+        (VindexPart::Embeddings, _) => EMBEDDINGS.to_owned(),
+        _ => WEIGHT_MANIFEST.to_owned(),
+    }
+}
+
 /// Whether a file in `layers/` would have it: experts, where they are quantised, and dense blocks beside no others.
 fn is_in_layer_file(name: &str, index: &VindexIndex) -> bool {
     let is_hybrid = index.moe().is_some_and(|moe| moe.hybrid);
@@ -81,8 +103,12 @@ pub(super) fn usual_files(part: VindexPart) -> &'static [&'static str] {
     }
 }
 
-/// The file that would hold the part in a vindex of this kind.
-pub(super) fn usual_file(part: VindexPart, index: &VindexIndex) -> &'static str {
+/// The file that would hold a tensor of the part that has such a name, in a vindex of this kind.
+pub(super) fn usual_file(name: &str, part: VindexPart, index: &VindexIndex) -> &'static str {
+    let is_down = ["down_proj", ".w2."].iter().any(|word| name.contains(word));
+    if part == VindexPart::Ffn && is_down && index.quant() == VindexQuant::None {
+        return "down_weights.bin";
+    }
     let files = usual_files(part);
     let at = match index.quant() {
         VindexQuant::Q4K => files.get(1).filter(|file| file.contains("q4")),

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::files::WEIGHT_MANIFEST;
+use super::files::{HEADS, WEIGHT_MANIFEST};
 use super::folder::Folder;
-use super::parts::{LISTED_IN_MANIFEST, found_in, lacking, least_level, part_of, usual_file, usual_files};
+use super::parts::{
+    LISTED_IN_MANIFEST, found_in, is_known, lacking, least_level, listed_in, part_of, usual_file, usual_files,
+};
 use super::place::Place;
 use super::ranges::Ranges;
 use super::tensors::Tensors;
-use super::{INDEX, VindexIndex, VindexPart, config, no_index};
+use super::{INDEX, VindexIndex, VindexPart, VindexQuant, config, no_index};
 use crate::error::{Error, ErrorKind, Result};
 use crate::weights::safetensors::{HfMetadata, read_object};
 use crate::weights::{Checkpoint, MappedFile, Region, TensorInfo, checkpoint_fields, map_region};
@@ -89,7 +91,8 @@ impl VindexReader {
         let has_head =
             list.iter().map(|t| t.name.as_str()).chain(absent.keys().map(String::as_str)).any(is_head)
                 || named.into_iter().any(is_head)
-                || index.slice().is_some_and(|slice| slice.lacks.iter().any(|part| is_head(part)));
+                || index.slice().is_some_and(|slice| slice.lacks.iter().any(|part| is_head(part)))
+                || HEADS.iter().any(|name| path.join(name).exists());
         let configuration = HfMetadata {
             folder: path.to_owned(),
             config: config::configuration(&index, !has_head, &list),
@@ -186,11 +189,20 @@ impl VindexReader {
             .with("tensor", name)
             .with_hint("use the folder that this one was converted from");
         }
+        if !is_known(name) {
+            return Error::new(
+                ErrorKind::TensorMissing,
+                "expected the name of a tensor, found one that no vindex has",
+            )
+            .with("file", file)
+            .with("tensor", name)
+            .with_hint("names have no `model.` before them: list the tensors");
+        }
         let part = part_of(name, index);
         let is_there = |file: &&str| self.path.join(file).exists();
         let is_unlisted = LISTED_IN_MANIFEST.contains(&part) && !is_there(&WEIGHT_MANIFEST);
         let is_unknown = !self.absent.contains_key(name) && usual_files(part).iter().any(is_there);
-        let in_file = self.absent.get(name).map_or(usual_file(part, index), String::as_str);
+        let in_file = self.absent.get(name).map_or(usual_file(name, part, index), String::as_str);
         let (message, hint) = match why_not(index, name, part, in_file) {
             Some(reason) => reason,
             None if is_unlisted && is_unknown => {
@@ -198,14 +210,31 @@ impl VindexReader {
                     format!("expected a tensor of {in_file}, but this folder lacks the {WEIGHT_MANIFEST}");
                 (message, "the folder is incomplete: fetch it again".to_owned())
             }
-            None if is_unknown => {
-                let message = "expected the name of a tensor, found one that this vindex does not have";
-                (message.to_owned(), "names have no `model.` before them: list the tensors".to_owned())
-            }
             // LARQL does not say.
             None if part == VindexPart::Head && index.ties_embeddings() == Some(true) => {
                 let message = "expected a tensor of this vindex, but it has no head of its own";
                 (message.to_owned(), "the head is the embedding table, `embed_tokens.weight`".to_owned())
+            }
+            None if is_never_stored(index, name) => {
+                let message = match index.quant() {
+                    VindexQuant::Q4K => {
+                        "expected a mixture's experts, which LARQL does not store at q4k, found none"
+                    }
+                    VindexQuant::None => {
+                        "expected up and down projections of experts, which LARQL does not store as floats, found none"
+                    }
+                };
+                (
+                    message.to_owned(),
+                    "extract the model with this library, or run its own checkpoint".to_owned(),
+                )
+            }
+            None if is_unknown => {
+                let manifest = listed_in(name, part, index);
+                let message = format!("expected the tensor in {manifest}, found no entry of that name");
+                let hint =
+                    "the folder is damaged, unless the model has no such tensor: extract or fetch it again";
+                (message, hint.to_owned())
             }
             None if least_level(part).is_some_and(|least| least <= index.extract_level) => {
                 let message = format!("expected a tensor of {in_file}, but this folder lacks that file");
@@ -227,6 +256,16 @@ impl VindexReader {
             .with("part", part.as_str())
             .with_hint(hint)
     }
+}
+
+/// Whether it is an expert's tensor that LARQL leaves out, in a whole folder of its own.
+fn is_never_stored(index: &VindexIndex, name: &str) -> bool {
+    let Some(moe) = index.moe() else { return false };
+    let is_lost = match index.quant() {
+        VindexQuant::Q4K => !index.is_per_layer(),
+        VindexQuant::None => moe.hybrid && !name.contains("gate_proj"),
+    };
+    is_lost && name.contains("experts.") && index.own_configuration().is_none() && index.slice().is_none()
 }
 
 /// Why a slice has no tensor of that name, and where there is one.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use skulk::{Checkpoint, DType, ErrorKind, VindexReader, open_checkpoint};
 
-use crate::vindex::{copied, expert_names, is_summary, made, pairs, values};
+use crate::vindex::{change_json, copied, expert_names, is_summary, made, pairs, values};
 
 /// LARQL's rounding to f16: what is beyond 11 bits is cut off, and what is below the smallest normal number is zero.
 pub(crate) fn cut_to_f16(x: f32) -> f32 {
@@ -233,6 +233,62 @@ fn slices_say_what_they_lack() {
         let error = skulk::Model::open(slice.path(), &skulk::LoadOptions::default()).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TensorMissing | ErrorKind::TokenizerInvalid), "{error}");
     }
+}
+
+/// What is missing is named so that one knows what to do, whoever asks for it.
+#[test]
+fn missing_tensors_are_named_for_who_asks() {
+    let error = |folder: &Path, name: &str| {
+        let error = VindexReader::open(folder).unwrap().region(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TensorMissing, "{error}");
+        format!("{error}; {}", error.hint().unwrap())
+    };
+    for name in ["nope", "model.norm.weight"] {
+        let text = error(&made(), name);
+        assert!(text.contains("list the tensors") && !text.contains("part:"), "{text}");
+    }
+    let folder = copied(&made());
+    for (manifest, name) in [
+        ("attn_weights_q4k_manifest.json", "layers.0.self_attn.q_proj.weight"),
+        ("interleaved_q4k_manifest.json", "layers.1.mlp.down_proj.weight"),
+        ("weight_manifest.json", "norm.weight"),
+    ] {
+        change_json(folder.path(), manifest, |list| {
+            list.as_array_mut().unwrap().retain(|entry| entry["key"] != name);
+        });
+        let text = error(folder.path(), name);
+        assert!(text.contains(&format!("the tensor in {manifest}")) && !text.contains("list the"), "{text}");
+    }
+    // Floats of a low level.
+    let folder = copied(&made());
+    for name in ["interleaved_q4k.bin", "interleaved_q4k_manifest.json"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    change_json(folder.path(), "index.json", |index| {
+        index["quant"] = "none".into();
+        index["extract_level"] = "attention".into();
+    });
+    let text = error(folder.path(), "layers.0.mlp.down_proj.weight");
+    assert!(text.contains("down_weights.bin") && text.contains("level attention"), "{text}");
+    // Experts that LARQL leaves out.
+    change_json(folder.path(), "index.json", |index| {
+        index["quant"] = "q4k".into();
+        index["extract_level"] = "inference".into();
+        index["model_config"]["moe"] = serde_json::json!({"num_experts": 2, "top_k": 1});
+    });
+    let text = error(folder.path(), "layers.0.block_sparse_moe.experts.1.w2.weight");
+    assert!(text.contains("LARQL does not store") && !text.contains("slice"), "{text}");
+}
+
+#[test]
+fn an_index_without_heads_says_so() {
+    let folder = copied(&made());
+    change_json(folder.path(), "index.json", |index| index["model_config"] = serde_json::Value::Null);
+    let vindex = VindexReader::open(folder.path()).unwrap();
+    let error = skulk::arch::ArchSpec::from_checkpoint(&vindex).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConfigInvalid);
+    assert!(error.to_string().contains("field: model_config"), "{error}");
+    assert!(!error.hint().unwrap().contains("config.json"), "{error:?}");
 }
 
 /// A head that a slice lacks is missing, not tied; gate vectors stand in where nothing else is the gate.

@@ -413,6 +413,45 @@ fn broken_structure_is_told_with_its_place() {
     );
 }
 
+/// Without its entry nobody finds a head that is there; it is not the embedding table for that.
+#[test]
+fn weights_that_no_manifest_mentions_are_told() {
+    let folder = copied(&made());
+    change_json(folder.path(), "weight_manifest.json", |list| {
+        list.as_array_mut().unwrap().retain(|entry| entry["key"] != "lm_head.weight");
+    });
+    change_json(folder.path(), "index.json", |index| index["checksums"] = Value::Null);
+    let (range, _, message) = problem(&verify(folder.path()), "lm_head_q4.bin", VerifyKind::Gap);
+    let len = std::fs::metadata(folder.path().join("lm_head_q4.bin")).unwrap().len();
+    assert!(range == Some(0..len) && message.contains("weight_manifest.json"), "{message}");
+    let error = skulk::Model::open(folder.path(), &skulk::LoadOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TensorMissing, "{error}");
+    assert!(error.message().contains("weight_manifest.json"), "{error}");
+    assert!(error.to_string().contains("tensor: lm_head.weight"), "{error}");
+}
+
+#[test]
+fn numbers_of_the_index_that_cannot_be_are_told() {
+    for scale in [json!(0), json!(-1.5)] {
+        let folder = copied(&made());
+        change_json(folder.path(), "index.json", |index| index["embed_scale"] = scale);
+        let (.., message) = problem(&verify(folder.path()), "index.json", VerifyKind::Format);
+        assert!(message.contains("above 0"), "{message}");
+        let error = skulk::VindexReader::open(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("field: embed_scale"), "{error}");
+    }
+    for (band, pair) in [("output", json!([1, 2])), ("syntax", json!([1, 0]))] {
+        let folder = copied(&made());
+        change_json(folder.path(), "index.json", |index| {
+            index["layer_bands"] = json!({"syntax": [0, 0], "knowledge": [0, 0], "output": [1, 1]});
+        });
+        assert!(verify(folder.path()).is_sound(), "{}", verify(folder.path()));
+        change_json(folder.path(), "index.json", |index| index["layer_bands"][band] = pair);
+        let (.., message) = problem(&verify(folder.path()), "index.json", VerifyKind::Format);
+        assert!(message.contains(&format!("layer_bands.{band}")) && message.contains("below 2"), "{message}");
+    }
+}
+
 /// Whatever is wrong with the JSON files, the rest is verified.
 #[test]
 fn folders_that_cannot_be_opened_are_verified_too() {

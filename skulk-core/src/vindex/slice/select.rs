@@ -192,7 +192,7 @@ fn lacking(reader: &VindexReader, part: VindexPart, preset: &str) -> Error {
         format!(
             "expected the part {} ({}) for the slice {preset}, but this folder lacks it",
             part.as_str(),
-            usual_file(part, index)
+            usual_file("", part, index)
         ),
     )
     .with("file", reader.path().display())

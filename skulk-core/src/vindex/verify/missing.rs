@@ -64,7 +64,7 @@ pub(super) fn missing(
             && !found_parts.contains(&part)
             && !usual_files(part).iter().any(is_there)
         {
-            let name = usual_file(part, index);
+            let name = usual_file("", part, index);
             found
                 .insert(name.to_owned(), format!("expected the part {}, found no file of it", part.as_str()));
         }

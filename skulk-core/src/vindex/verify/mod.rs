@@ -71,9 +71,11 @@ pub fn verify_vindex(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<
     }
     if let Some(reader) = &reader {
         problems.found.extend(structure::gaps(reader));
+        problems.found.extend(structure::unmentioned(&files, reader));
     }
     if let Some(index) = &index {
         problems.found.extend(structure::down_meta(&files, index));
+        problems.found.extend(structure::bands(index));
     }
 
     let mut tasks = Vec::new();

@@ -24,7 +24,7 @@ closed_set! {
         Hash = "hash",
         /// A tensor lies over another.
         Overlap = "overlap",
-        /// Bytes are no tensor's.
+        /// Bytes are no tensor's; of a file that no manifest mentions, none are.
         Gap = "gap",
         /// Numbers are infinite or none.
         NotFinite = "not_finite",

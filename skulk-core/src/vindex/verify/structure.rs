@@ -2,10 +2,11 @@
 
 use super::{VerifyKind, VerifyProblem, named};
 use crate::vindex::down_meta::DownMetaLayout;
-use crate::vindex::files::DOWN_META;
+use crate::vindex::files::{DOWN_META, HEADS, WEIGHT_MANIFEST};
 use crate::vindex::folder::Listed;
 use crate::vindex::layer_file::{FIXED, LayerHeader};
-use crate::vindex::{VindexIndex, VindexPart, VindexReader};
+use crate::vindex::manifest::LEGACY_WEIGHTS;
+use crate::vindex::{INDEX, VindexIndex, VindexPart, VindexReader};
 use crate::weights::Checkpoint;
 
 /// Bytes of weight files that no tensor covers. That none lie over another was seen when the folder was opened.
@@ -40,6 +41,46 @@ pub(super) fn gaps(reader: &VindexReader) -> Vec<VerifyProblem> {
         gap(covered, file.len());
     }
     gaps
+}
+
+/// Files of weights that no manifest mentions, though there is one: nobody knows what lies where in them.
+pub(super) fn unmentioned(files: &[Listed], reader: &VindexReader) -> Vec<VerifyProblem> {
+    const BY_MANIFEST: [&str; 6] = [
+        "attn_weights.bin",
+        "norms.bin",
+        "up_weights.bin",
+        "down_weights.bin",
+        "ple_weights.bin",
+        LEGACY_WEIGHTS,
+    ];
+    let is_listed = |name: &str| BY_MANIFEST.iter().chain(&HEADS).any(|listed| *listed == name);
+    let is_open = |file: &Listed| reader.files().iter().any(|open| open.path() == file.path);
+    if named(files, WEIGHT_MANIFEST).is_none() {
+        return Vec::new();
+    }
+    let unknown = files.iter().filter(|file| file.len > 0 && is_listed(&file.name) && !is_open(file));
+    unknown
+        .map(|file| {
+            let message = format!("expected tensors of it in {WEIGHT_MANIFEST}, found none");
+            VerifyProblem::new(&file.name, VerifyKind::Gap, message).at(0..file.len)
+        })
+        .collect()
+}
+
+/// Bands of layers that the model does not have, or that end before they begin.
+pub(super) fn bands(index: &VindexIndex) -> Vec<VerifyProblem> {
+    let Some(bands) = index.layer_bands else { return Vec::new() };
+    let named = [("syntax", bands.syntax), ("knowledge", bands.knowledge), ("output", bands.output)];
+    let wrong = named.iter().filter(|(_, [first, last])| first > last || *last >= index.num_layers);
+    wrong
+        .map(|(name, [first, last])| {
+            let message = format!(
+                "expected layer_bands.{name} to be a first and a last layer below {}, found {first} and {last}",
+                index.num_layers
+            );
+            VerifyProblem::new(INDEX, VerifyKind::Format, message)
+        })
+        .collect()
 }
 
 /// What is wrong with the structure of `down_meta.bin`.
