@@ -1,5 +1,6 @@
 //! What do dense blocks give for rows? `walk-ffn`, whose rows are behind the block's norm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,10 +28,20 @@ struct Asked {
 
 /// What the layers give.
 struct Given {
-    /// `[rows, hidden]` of each.
-    layers: Vec<(u32, Vec<f32>)>,
+    /// Layers as they were asked for, and where the outputs have theirs.
+    named: Vec<(u32, usize)>,
+    /// `[rows, hidden]` of each layer.
+    outputs: Vec<Vec<f32>>,
     rows: usize,
     computing: Duration,
+}
+
+impl Given {
+    /// Layers as they were asked for, with what they give.
+    fn layers(&self) -> Vec<(u32, &[f32])> {
+        let output = |(layer, place): &(u32, usize)| Some((*layer, self.outputs.get(*place)?.as_slice()));
+        self.named.iter().filter_map(output).collect()
+    }
 }
 
 pub(super) async fn walk(served: &Served, head: &Parts, body: &[u8]) -> Result<Reply, Refusal> {
@@ -41,14 +52,13 @@ pub(super) async fn walk(served: &Served, head: &Parts, body: &[u8]) -> Result<R
             Ok(reply_json(&given))
         }
         Written::Binary => {
-            let Given { layers, computing, .. } = compute(served, binary(body, hidden)?).await?;
-            let latency = milliseconds(computing);
+            let given = compute(served, binary(body, hidden)?).await?;
+            let latency = milliseconds(given.computing);
             let asked = accepted(head);
             // What half precision cannot hold goes as it is.
-            let wire = if layers.iter().all(|(_, rows)| asked.holds(rows)) { asked } else { WireType::F32 };
+            let wire = if given.outputs.iter().all(|rows| asked.holds(rows)) { asked } else { WireType::F32 };
             let mut out = Vec::new();
-            let entries = layers.iter().map(|(layer, rows)| (*layer, rows.as_slice()));
-            WalkReply::encode(&mut out, wire, latency, hidden, entries)?;
+            WalkReply::encode(&mut out, wire, latency, hidden, given.layers().into_iter())?;
             Ok(of_type(wire.content_type(), out))
         }
     }
@@ -79,7 +89,7 @@ fn in_json(body: &[u8], hidden: usize) -> Result<Asked, Refusal> {
 
 fn reply_json(given: &Given) -> Reply {
     let (latency_ms, seq_len) = (milliseconds(given.computing), given.rows);
-    match given.layers.as_slice() {
+    match given.layers().as_slice() {
         [(layer, output)] => json::ok(&json::WalkReply { layer: *layer, output, seq_len, latency_ms }),
         several => {
             let entries = several.iter();
@@ -146,18 +156,31 @@ pub(super) fn residual_length(found: usize, rows: usize, hidden: usize) -> Refus
 
 async fn compute(served: &Served, asked: Asked) -> Result<Given, Refusal> {
     let Asked { layers, rows } = asked;
-    let served_layers = layers.iter().map(|layer| served.dense(*layer)).collect::<Result<Vec<_>, _>>()?;
+    // A layer may be named often, in four bytes each time: it is computed once.
+    let mut places = BTreeMap::new();
+    let (mut once, mut named) = (Vec::new(), Vec::with_capacity(layers.len()));
+    for layer in &layers {
+        let place = match places.get(layer) {
+            Some(place) => *place,
+            None => {
+                once.push(served.dense(*layer)?);
+                places.insert(*layer, once.len() - 1);
+                once.len() - 1
+            }
+        };
+        named.push((*layer, place));
+    }
     let n_rows = rows.len() / served.hidden().max(1);
     served.room(n_rows.saturating_mul(layers.len()))?;
     let rows = Arc::new(rows);
     let piece = |layer| Piece { layer, form: Form::Block, rows: Arc::clone(&rows), pairs: Vec::new() };
-    let done = served.compute(served_layers.into_iter().map(piece).collect()).await?;
+    let done = served.compute(once.into_iter().map(piece).collect()).await?;
     if done.iter().any(|done| !WireType::F32.holds(&done.rows)) {
         return Err(not_finite());
     }
     let computing = done.iter().map(|done| done.computing).sum();
-    let layers = layers.into_iter().zip(done.into_iter().map(|done| done.rows)).collect();
-    Ok(Given { layers, rows: n_rows, computing })
+    let outputs = done.into_iter().map(|done| done.rows).collect();
+    Ok(Given { named, outputs, rows: n_rows, computing })
 }
 
 /// The same of rows that crossed as integers: a row for each layer.

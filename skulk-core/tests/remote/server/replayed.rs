@@ -207,6 +207,18 @@ fn requests_are_read_as_larql_reads_them() {
     let twice = walk(&[u32::MAX, 2, 0, 0, 1, 1, 8]);
     assert_eq!(walked(&twice, WireType::F32), [&one[..], &one[..]].concat());
 
+    // However often: each is computed once.
+    let computed = || {
+        let metrics = server.metrics();
+        let line = metrics.lines().find(|line| line.starts_with("skulk_ffn_rows_total ")).unwrap().to_owned();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let before = computed();
+    let often = walk(&[&[u32::MAX, 2000][..], &[0, 1].repeat(1000), &[1, 1, 8]].concat());
+    let often = walked(&often, WireType::F32);
+    assert!(often.len() == 2000 && often[..1] == one && often[1998..] == often[..2]);
+    assert_eq!(computed() - before, 2.0);
+
     let text = |layers: &str, content_type| {
         let body = format!("{{{layers},\"residual\":{row:?},\"full_output\":true}}");
         post(&server, "/v1/walk-ffn", content_type, body.as_bytes()).json()
