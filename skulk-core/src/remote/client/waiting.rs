@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,8 +96,9 @@ impl Until<'_> {
         let _registered = self.cancel.on_cancel(move || wake.notify_one());
         let until = self.deadline.map_or(self.patience, |deadline| deadline.min(self.patience));
         let mut future = pin!(future);
-        let mut cancelled = pin!(cancelled.notified());
-        let mut late = pin!(tokio::time::sleep_until(until.into()));
+        // A server that never stops sending uses up what a task may do at once: these two are looked at all the same.
+        let mut cancelled = pin!(unconstrained(cancelled.notified()));
+        let mut late = pin!(unconstrained(tokio::time::sleep_until(until.into())));
         poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
@@ -107,5 +109,25 @@ impl Until<'_> {
             Poll::Pending
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As where a server floods: there is always more to do.
+    #[test]
+    fn waiting_ends_for_what_never_rests() {
+        let cancel = CancelToken::new();
+        let began = Instant::now();
+        let until = Until { cancel: &cancel, deadline: None, patience: after(Duration::from_millis(20)) };
+        let restless = async {
+            while began.elapsed() < Duration::from_secs(20) {
+                tokio::task::consume_budget().await;
+            }
+        };
+        let waited = Runtime::new().unwrap().wait(until.wait(restless)).unwrap();
+        assert!(matches!(waited, Err(Ended::Late)));
     }
 }
