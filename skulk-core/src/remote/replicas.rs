@@ -12,8 +12,8 @@ use crate::macros::opaque;
 /// Services that have the same blocks and experts, of which each job needs one.
 ///
 /// The first one is asked. Where it fails, and where it does not answer for a while, the next one is asked for the same
-/// job, and the first answer counts: all of them compute alike, so that it is the same in every bit. One that failed is
-/// asked last for a second, and for twice as long each time that it fails again.
+/// job, and the first answer counts: all of them compute alike, so that it is the same in every bit. One that failed, or
+/// that another one overtook, is asked last for a second, and for twice as long each time that it happens again.
 pub struct Replicas {
     name: String,
     members: Arc<[Member]>,
@@ -29,7 +29,7 @@ struct Member {
 
 #[derive(Default)]
 struct Health {
-    /// Failures since it last answered.
+    /// Failures, and answers that came too late, since its last one that counted.
     failures: u32,
     /// Until when others are asked first.
     avoided: Option<Instant>,
@@ -160,6 +160,7 @@ impl FfnService for Replicas {
             job: Kept::default(),
             untried: Vec::new(),
             asked: Vec::new(),
+            first: 0,
             began: Instant::now(),
         }))
     }
@@ -172,8 +173,10 @@ struct Line {
     job: Kept,
     /// Members that were not asked for this job, the next one last.
     untried: Vec<usize>,
-    /// Those that were, and may answer yet.
+    /// Those that were, in this order, and may answer yet.
     asked: Vec<usize>,
+    /// Which of these has answered first, where one has.
+    first: usize,
     /// When the last of them was asked.
     began: Instant,
 }
@@ -218,10 +221,10 @@ impl Line {
     /// Asks the next one that takes the job.
     fn ask_next(&mut self, cx: &StepCx<'_>, mut failure: Option<Error>) -> Result<()> {
         while let Some(at) = self.untried.pop() {
+            self.began = Instant::now();
             match self.lines[at].begin(&self.job.job(), cx) {
                 Ok(()) => {
                     self.asked.push(at);
-                    self.began = Instant::now();
                     return Ok(());
                 }
                 Err(error) if is_its_own(&error) => {
@@ -273,7 +276,7 @@ impl FfnLine for Line {
                 };
                 match self.lines[at].ready(own, cx) {
                     Ok(true) => {
-                        self.asked.swap(0, turn);
+                        self.first = turn;
                         return Ok(true);
                     }
                     Ok(false) => {}
@@ -305,10 +308,14 @@ impl FfnLine for Line {
         loop {
             let never = Instant::now() + MOST;
             while !self.ready(never, cx)? {}
-            let Some(&at) = self.asked.first() else { return Err(no_job()) };
+            let Some(&at) = self.asked.get(self.first) else { return Err(no_job()) };
             match self.lines[at].wait(out, cx) {
                 Ok(()) => {
                     self.members[at].answered();
+                    // They had more time than the one that answered.
+                    for slow in self.asked.iter().take(self.first) {
+                        self.members[*slow].failed();
+                    }
                     self.asked.clear();
                     self.untried.clear();
                     return Ok(());

@@ -1,11 +1,12 @@
 //! Does a model whose blocks and experts servers compute say what it says alone, in every bit? And what if they fail?
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use skulk::engine::{FfnJob, FfnPair, FfnService, StepCx};
+use skulk::engine::{FfnJob, FfnLine, FfnPair, FfnService, StepCx};
 use skulk::plan::{ExpertShard, NodeId};
 use skulk::remote::wire::WireType;
 use skulk::remote::{
@@ -321,6 +322,91 @@ fn a_slow_owner_is_hedged() {
     assert_eq!(ids, alone);
     // Of the slow one every job would have taken 20 seconds.
     assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+/// Also where it takes a connection, and then says nothing.
+#[test]
+fn a_silent_owner_is_hedged_while_it_is_connected_to() {
+    let name = "mixtral";
+    let checkpoint = open_checkpoint(model_path(name)).unwrap();
+    let (first, second) = (serving(name, ServeOptions::default()), serving(name, ServeOptions::default()));
+    let proxy = Proxy::to(first.address());
+    let long = Duration::from_secs(40);
+    let options = ConnectOptions::default().timeout(long).connect_timeout(long);
+    let service =
+        |address: &Address| Arc::new(RemoteFfn::connect(address, &*checkpoint, &options).unwrap()) as _;
+    let both = Replicas::new([service(&proxy.address()), service(second.address())]).unwrap();
+    let alone: Arc<dyn FfnService> = service(second.address());
+    let width = skulk::arch::ArchSpec::from_checkpoint(&*checkpoint).unwrap().hidden_size;
+    let (row, pairs, never) = (vec![0.5; width], [FfnPair::new(0, 1, 1.0)], skulk::CancelToken::new());
+    let job = FfnJob::new(skulk::LayerIdx(0), width, &row, &pairs).residual(&row);
+    let computed = |service: &dyn FfnService| {
+        let (mut line, mut out) = (service.line(1).unwrap(), vec![0.0; width]);
+        line.begin(&job, &StepCx::new(&never)).unwrap();
+        line.wait(&mut out, &StepCx::new(&never)).unwrap();
+        out
+    };
+    let expected = computed(&*alone);
+    proxy.fault_after(0, Fault::Silence);
+    let began = Instant::now();
+    assert_eq!(computed(&both), expected);
+    // The silent one would have been waited for until it had had its time.
+    assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+/// An owner that another one overtook is not asked first for each job.
+#[test]
+fn who_was_overtaken_is_asked_last_for_a_while() {
+    #[derive(Clone)]
+    struct Owner {
+        begun: Arc<AtomicUsize>,
+        answers: bool,
+    }
+    impl FfnService for Owner {
+        fn name(&self) -> &str {
+            "owner"
+        }
+        fn serves(&self, _: skulk::LayerIdx) -> std::ops::Range<usize> {
+            0..1
+        }
+        fn computes(&self) -> String {
+            "ones".to_owned()
+        }
+        fn line(&self, _: usize) -> skulk::Result<Box<dyn FfnLine>> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+    impl FfnLine for Owner {
+        fn begin(&mut self, _: &FfnJob<'_>, _: &StepCx<'_>) -> skulk::Result<()> {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        fn ready(&mut self, until: Instant, _: &StepCx<'_>) -> skulk::Result<bool> {
+            if !self.answers {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            }
+            Ok(self.answers)
+        }
+        fn wait(&mut self, out: &mut [f32], _: &StepCx<'_>) -> skulk::Result<()> {
+            out.fill(1.0);
+            Ok(())
+        }
+    }
+    let owner = |answers| Owner { begun: Arc::default(), answers };
+    let (slow, quick) = (owner(false), owner(true));
+    let both = Replicas::new([&slow, &quick].map(|owner| Arc::new(owner.clone()) as _)).unwrap();
+    let both = both.hedge_after(Some(Duration::from_millis(5)));
+    let (mut line, never) = (both.line(1).unwrap(), skulk::CancelToken::new());
+    let (row, pairs) = ([0.5], [FfnPair::new(0, 0, 1.0)]);
+    for _ in 0..5 {
+        let mut out = [0.0];
+        let job = FfnJob::new(skulk::LayerIdx(0), 1, &row, &pairs);
+        line.begin(&job, &StepCx::new(&never)).unwrap();
+        line.wait(&mut out, &StepCx::new(&never)).unwrap();
+        assert_eq!(out, [1.0]);
+    }
+    let [slow, quick] = [slow, quick].map(|owner| owner.begun.load(Ordering::Relaxed));
+    assert!(slow < 5 && quick == 5, "{slow} {quick}");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! How is a job asked for and waited for? One request for each, over a connection that is kept.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::Peer;
@@ -17,6 +19,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// The longest.
 const LONGEST: Duration = Duration::from_millis(250);
+
+/// How long a job's beginning waits until the server has taken the request. What takes longer, as connecting may, goes on
+/// while the job is waited for, so that whoever has other servers can ask them.
+const TAKING: Duration = Duration::from_millis(500);
 
 /// A line to a server.
 pub(super) struct Line {
@@ -96,12 +102,18 @@ impl Peer {
         }
     }
 
-    /// The same, again and again where the server is busy.
+    /// Sends a request, and says when it has; then waits for the answer. Again and again where the server is busy.
     async fn exchange(
         self: Arc<Self>,
+        kept: Option<Connection>,
         ask: Ask,
-        mut sent: (Connection, Pending),
+        taken: Arc<AtomicBool>,
     ) -> (Option<Connection>, Result<Answer>) {
+        let mut sent = match self.send(kept, &ask).await {
+            Ok(sent) => sent,
+            Err(error) => return (None, Err(error)),
+        };
+        taken.store(true, Ordering::Relaxed);
         let mut pause = PAUSE;
         loop {
             let (connection, answer) = match self.answer(&ask, sent).await {
@@ -134,12 +146,25 @@ impl FfnLine for Line {
         }
         let (ask, expects) = self.ask(job)?;
         let Self { peer, runtime, connection, .. } = self;
-        let until = Until { cancel: cx.cancel, deadline: cx.deadline, patience };
-        let kept = connection.take();
-        let sent = runtime.wait(async { until.wait(peer.send(kept, &ask)).await })?;
-        let sent =
-            sent.unwrap_or_else(|ended| Err(ended.into_error(&peer.target.address, "to take a request")))?;
-        let state = State::Asked(Box::pin(Arc::clone(peer).exchange(ask, sent)));
+        let taken = Arc::new(AtomicBool::new(false));
+        let exchange = Arc::clone(peer).exchange(connection.take(), ask, Arc::clone(&taken));
+        let mut exchange: Exchange = Box::pin(exchange);
+        let begun = poll_fn(|cx| match exchange.as_mut().poll(cx) {
+            Poll::Ready(answered) => Poll::Ready(Some(answered)),
+            Poll::Pending if taken.load(Ordering::Relaxed) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        let limit = patience.min(after(TAKING));
+        let until = Until { cancel: cx.cancel, deadline: cx.deadline, patience: limit };
+        let state = match runtime.wait(until.wait(begun))? {
+            Ok(Some((kept, answer))) => {
+                *connection = kept;
+                State::Answered(answer?)
+            }
+            Ok(None) => State::Asked(exchange),
+            Err(Ended::Late) if Instant::now() < patience => State::Asked(exchange),
+            Err(ended) => return Err(ended.into_error(&peer.target.address, "to take a request")),
+        };
         self.job = Some(Job { expects, patience, state });
         Ok(())
     }
