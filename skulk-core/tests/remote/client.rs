@@ -655,14 +655,20 @@ fn servers_and_clients_prove_who_they_are() {
     let plain = server.address().to_string().replace("https", "http").parse().unwrap();
     let checkpoint = open_checkpoint(model_path(name)).unwrap();
     let error = RemoteFfn::connect(&plain, &*checkpoint, &ConnectOptions::default()).map(drop).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::PeerFailed), "{error}");
+    assert!(error.kind() == ErrorKind::PeerLost && error.hint().unwrap().contains("https://"), "{error}");
+    let open_to_all = serving(name, ServeOptions::default());
+    let encrypted = open_to_all.address().to_string().replace("http", "https").parse().unwrap();
+    let error =
+        RemoteFfn::connect(&encrypted, &*checkpoint, &ConnectOptions::default()).map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::PeerFailed && error.hint().unwrap().contains("http://"), "{error}");
     let mutual = serving(name, listen().clients(roots("authority.pem")));
     let trusting = || ConnectOptions::default().roots(roots("authority.pem"));
     let model = open(name, &at(&mutual).connect(trusting().identity(proof("client"))));
     assert_eq!(said(&model), alone);
     for options in [trusting(), trusting().identity(proof("strange-client"))] {
         let error = refused(&mutual, options);
-        assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::PeerFailed), "{error}");
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        assert!(error.hint().unwrap().contains("option identity"), "{error}");
     }
 }
 

@@ -29,8 +29,6 @@ use crate::remote::wire::grpc;
 pub(super) enum Failed {
     /// The stream could not be had, or it ended or broke.
     Lost(Box<dyn std::error::Error + Send + Sync>),
-    /// No encrypted stream could be agreed upon, as where the certificate is not trusted.
-    Untrusted(io::Error),
     /// More bytes came than an answer can have.
     Large,
 }
@@ -168,12 +166,7 @@ impl Connection {
                     None => Box::new(stream),
                     Some(config) => {
                         let name = ServerName::try_from(bare(host).to_owned())?;
-                        let encrypted = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-                        let of_tls = |e: &io::Error| e.get_ref().is_some_and(|e| e.is::<rustls::Error>());
-                        Box::new(encrypted.map_err(|e| match of_tls(&e) {
-                            true => Failed::Untrusted(e),
-                            false => Failed::Lost(e.into()),
-                        })?)
+                        Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?)
                     }
                 }
             }

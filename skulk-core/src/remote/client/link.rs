@@ -34,7 +34,7 @@ pub fn measure_link(address: &Address, options: &ConnectOptions) -> Result<LinkS
     let lost = |what: &'static str| move |failed: super::Failed| failed.into_error(address, what);
     let measure = async {
         let opened = tokio::time::timeout(options.connect_timeout, Connection::open(&target)).await;
-        let opened = opened.map_err(|_| Ended::Late.into_error(address, "to be reached"))?;
+        let opened = opened.map_err(|_| Ended::Late.in_reaching(address, options))?;
         let mut connection = opened.map_err(lost("cannot be reached"))?;
         let mut trips = Vec::with_capacity(TRIPS);
         // The first one finds nothing prepared.

@@ -7,6 +7,7 @@ mod line;
 mod link;
 mod options;
 mod questions;
+mod reasons;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -103,7 +104,7 @@ impl RemoteFfn {
         let patience = after(options.connect_timeout);
         let until = Until { cancel: &options.cancel, deadline: None, patience };
         let reached = runtime.wait(until.wait(reach(&target, options)))?;
-        let (_, stats) = reached.unwrap_or_else(|ended| Err(ended.into_error(address, "to be reached")))?;
+        let (_, stats) = reached.unwrap_or_else(|ended| Err(ended.in_reaching(address, options)))?;
         stats.check(address, arch, checkpoint)?;
         let of_experts = |layer: &usize| arch.layers[*layer].ffn.experts.is_some();
         let mut serves = stats.serves(arch);
@@ -204,7 +205,7 @@ async fn reach(target: &Target, options: &ConnectOptions) -> Result<(Connection,
         Ok((connection, Stats::read(address, &answer.body)?))
     };
     let reached = tokio::time::timeout(options.connect_timeout, reach).await;
-    reached.unwrap_or_else(|_| Err(Ended::Late.into_error(address, "to be reached")))
+    reached.unwrap_or_else(|_| Err(Ended::Late.in_reaching(address, options)))
 }
 
 impl Peer {
@@ -229,7 +230,7 @@ impl Peer {
             return self.open().await;
         }
         let opened = tokio::time::timeout(self.options.connect_timeout, open(&self.target)).await;
-        opened.unwrap_or_else(|_| Err(Ended::Late.into_error(&self.target.address, "to be reached")))
+        opened.unwrap_or_else(|_| Err(Ended::Late.in_reaching(&self.target.address, &self.options)))
     }
 }
 
@@ -255,34 +256,6 @@ impl Answer {
             ),
             _ => error,
         })
-    }
-}
-
-impl Failed {
-    fn into_error(self, address: &Address, what: &str) -> Error {
-        match self {
-            Failed::Large => {
-                failed(address, "expected an answer of the size of what was asked, found a larger one".into())
-            }
-            Failed::Untrusted(source) => failed(address, format!("the server {what}: its TLS is not what was expected"))
-                .with_hint("trust its certificate's authority with the option roots, and show the identity that it asks for")
-                .with_source(source),
-            Failed::Lost(source) => Error::new(ErrorKind::PeerLost, format!("the server {what}"))
-                .with("peer", address)
-                .with_hint("see that it runs and can be reached, or plan without it")
-                .with_source(source),
-        }
-    }
-}
-
-impl Ended {
-    fn into_error(self, address: &Address, what: &str) -> Error {
-        match self {
-            Ended::Caller(error) => error,
-            Ended::Late => Error::new(ErrorKind::PeerLost, format!("the server took too long {what}"))
-                .with("peer", address)
-                .with_hint("give it more time with the option timeout, or plan without it"),
-        }
     }
 }
 

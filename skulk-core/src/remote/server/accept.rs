@@ -107,6 +107,11 @@ async fn refuse(mut wire: Box<dyn Wire>, encrypted: bool) {
     if !encrypted {
         timeout(PAUSE, wire.write_all(FULL)).await.ok();
     }
+    close(wire).await;
+}
+
+/// Ends a connection so that what was said last arrives.
+pub(super) async fn close(mut wire: Box<dyn Wire>) {
     timeout(PAUSE, wire.shutdown()).await.ok();
     // Who closes with words unread takes back its own.
     let mut unread = [0; 512];

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
+use super::accept::close;
 use super::listen::Wire;
 use super::metrics::Metrics;
 use super::routes::answer;
@@ -203,14 +204,20 @@ pub(super) async fn serve(
     let wire = match tls {
         None => wire,
         Some(tls) => {
-            let mut encrypted = pin!(tokio::time::timeout(limits.header, tls.accept(wire)));
+            let mut encrypted = pin!(tokio::time::timeout(limits.header, tls.accept(wire).into_fallible()));
             let encrypted = poll_fn(|cx| match stopping.as_mut().poll(cx) {
                 Poll::Ready(_) => Poll::Ready(None),
                 Poll::Pending => encrypted.as_mut().poll(cx).map(Some),
             });
-            let Some(Ok(Ok(wire))) = encrypted.await else { return };
-            activity.begins();
-            Box::new(wire) as Box<dyn Wire>
+            match encrypted.await {
+                Some(Ok(Ok(wire))) => {
+                    activity.begins();
+                    Box::new(wire) as Box<dyn Wire>
+                }
+                // It was said why, which a client reads with the first answer.
+                Some(Ok(Err((_, wire)))) => return close(wire).await,
+                Some(Err(_)) | None => return,
+            }
         }
     };
     let metrics = Arc::clone(&served.running.metrics);
