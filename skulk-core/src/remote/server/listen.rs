@@ -52,6 +52,12 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, Address)> {
         }
         #[cfg(unix)]
         Place::Unix(path) => {
+            if path.as_os_str().len() > socket::LONGEST {
+                let found = path.as_os_str().len();
+                let message = format!("expected a path of {} bytes at most, found {found}", socket::LONGEST);
+                return Err(Error::argument("listen", message)
+                    .with_hint("choose a shorter path: nobody could connect to this one"));
+            }
             let (listener, socket) = socket::bind(path).map_err(|e| unusable(address, e))?;
             Ok((Bound::Unix(listener, socket), address.clone()))
         }
@@ -99,6 +105,10 @@ mod socket {
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::{Path, PathBuf};
+
+    /// Bytes of a path that can be connected to.
+    pub(super) const LONGEST: usize =
+        if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
 
     /// The file, which is removed when this is dropped.
     pub(in super::super) struct Socket {

@@ -152,6 +152,24 @@ fn who_never_encrypts_is_left() {
 
 #[cfg(unix)]
 #[test]
+fn sockets_have_paths_that_clients_can_connect_to() {
+    use std::os::unix::net::{SocketAddr, UnixStream};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: usize| folder.path().join("s".repeat(name));
+    let longest = (1..200).rev().map(path).find(|path| SocketAddr::from_pathname(path).is_ok()).unwrap();
+    let server = started(&at(&format!("unix://{}", longest.display()))).unwrap();
+    assert!(UnixStream::connect(&longest).is_ok());
+    drop(server);
+    let longer = format!("unix://{}s", longest.display());
+    let error = started(&at(&longer)).unwrap_err();
+    assert_eq!(error.context()[0], ("field", "listen".to_owned()), "{error}");
+    assert!(error.message().contains("bytes at most"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
 fn sockets_are_this_users_alone() {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
     use std::os::unix::net::{UnixListener, UnixStream};
