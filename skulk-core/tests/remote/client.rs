@@ -843,6 +843,40 @@ fn a_server_may_end_each_connection_behind_its_answer() {
     }
 }
 
+/// What a server says reaches errors as one line of letters, and not all of it.
+#[test]
+fn what_servers_say_is_told_in_one_line() {
+    use std::io::{Read, Write};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let said = format!("{{\"error\":\"no\\u001b[2J\\nplease{}\"}}", "!".repeat(5000));
+    let stats = r#"{"hidden_size":63,"model":"a\nb"}"#;
+    let answers = [
+        ("400 Bad Request", said),
+        ("500 Internal Server Error", "\u{1b}]0;x".into()),
+        ("200 OK", stats.into()),
+    ];
+    let answering = std::thread::spawn(move || {
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let head =
+                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+    let checkpoint = open_checkpoint(model_path("mixtral")).unwrap();
+    for words in ["no\\u{1b}[2J\\nplease!!!", "\\u{1b}]0;x", "found rows of 63 (`a\\nb`)"] {
+        let error =
+            RemoteFfn::connect(&address, &*checkpoint, &ConnectOptions::default()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        assert!(error.message().contains(words), "{error}");
+        assert!(error.message().len() < 600 && !error.message().contains(char::is_control), "{error}");
+    }
+    answering.join().unwrap();
+}
+
 /// A relay that holds up what passes: 16 KiB at a time, each for 5 ms. It ends with the connection.
 fn slow_link(to: &Address) -> (Address, std::thread::JoinHandle<()>) {
     use std::io::{Read, Write};

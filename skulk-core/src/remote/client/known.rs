@@ -58,8 +58,8 @@ impl Stats {
     /// How it computes, in words.
     pub(super) fn computes(&self) -> String {
         match (&self.skulk, &self.dtype) {
-            (Some(facts), _) => facts.computes.clone(),
-            (None, Some(dtype)) => format!("LARQL, {dtype}"),
+            (Some(facts), _) => told(&facts.computes),
+            (None, Some(dtype)) => format!("LARQL, {}", told(dtype)),
             (None, None) => "LARQL".to_owned(),
         }
     }
@@ -77,14 +77,14 @@ impl Stats {
         let layers = arch.n_layers();
         let Some(hidden) = self.hidden_size else { return Ok(()) };
         if hidden != arch.hidden_size || self.layers.is_some_and(|found| found != layers) {
-            let found = self.layers.map_or_else(|| "layers".to_owned(), |found| format!("{found} layers"));
+            let found = self.layers.map_or_else(String::new, |found| format!("{found} layers and "));
             return Err(failed(
                 address,
                 format!(
-                    "expected a model of {layers} layers and rows of {}, found {found} and rows of {} (`{}`)",
+                    "expected a model of {layers} layers and rows of {}, found {found}rows of {} (`{}`)",
                     arch.hidden_size,
                     hidden,
-                    self.model.as_deref().unwrap_or("a model without a name")
+                    self.model.as_deref().map_or_else(|| "a model without a name".to_owned(), told)
                 ),
             ));
         }
@@ -105,7 +105,8 @@ impl Stats {
             if let Some(own) =
                 facts::weights(checkpoint, arch, block.layer)?.filter(|own| *own != block.weights)
             {
-                let message = format!("expected weights {}, found {}", short(&own), short(&block.weights));
+                let message =
+                    format!("expected weights {}, found {}", short(&own), told(short(&block.weights)));
                 return Err(failed(address, message).with("layer", block.layer).with_hint(
                     "serve the same checkpoint, in the same quantisation, as the one that is loaded",
                 ));
@@ -125,6 +126,24 @@ impl Stats {
 /// As much of a hash as people compare.
 fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
+}
+
+/// What a server says, as an error has it: as much as people read, in one line.
+pub(super) fn told(words: &str) -> String {
+    const MOST: usize = 400;
+    let mut told = String::new();
+    for letter in words.chars() {
+        if told.len() >= MOST {
+            told.push('…');
+            break;
+        }
+        // A terminal would heed these.
+        match letter.is_control() {
+            true => told.extend(letter.escape_default()),
+            false => told.push(letter),
+        }
+    }
+    told
 }
 
 /// An error about a server that was reached.

@@ -19,7 +19,7 @@ use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
 use self::connection::{Answer, Answered, Ask, Connection, Failed, Target};
-use self::known::{Stats, failed};
+use self::known::{Stats, failed, told};
 use self::line::Line;
 pub use self::link::measure_link;
 pub use self::options::ConnectOptions;
@@ -243,7 +243,7 @@ impl Answer {
         let words = String::from_utf8_lossy(&self.body);
         let error = serde_json::from_str::<serde_json::Value>(&words);
         let error = error.ok().and_then(|value| Some(value.get("error")?.as_str()?.to_owned()));
-        let said = error.unwrap_or_else(|| words.chars().take(200).collect());
+        let said = told(error.as_deref().unwrap_or(&words));
         let message = match said.is_empty() {
             true => format!("the server answered {}", self.status),
             false => format!("the server answered {}: {said}", self.status),

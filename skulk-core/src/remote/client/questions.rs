@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Answer, Ask};
-use super::known::failed;
+use super::known::{failed, told};
 use super::waiting::{Runtime, Until, after};
 use super::{RemoteFfn, WORDS, expect_http};
 use crate::cancel::CancelToken;
@@ -77,7 +77,8 @@ impl RemoteFfn {
         let ask = Ask { method: Method::GET, ..question("/v1/health", None, Vec::new(), 0) };
         let found: HealthAnswer = self.json(&self.question(ask, cancel)?)?;
         if found.status != "ok" {
-            let message = format!("expected a server that is ok, found one that is `{}`", found.status);
+            let message =
+                format!("expected a server that is ok, found one that is `{}`", told(&found.status));
             return Err(failed(self.address(), message));
         }
         Ok(Health { uptime: Duration::from_secs(found.uptime_seconds), requests: found.requests_served })
