@@ -1,5 +1,6 @@
 //! Where is a peer? Addresses as people write them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -92,12 +93,21 @@ pub(super) fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
+/// An address as an error has it: without a user's name and password.
+fn shown(text: &str) -> Cow<'_, str> {
+    let Some((front, behind)) = text.rsplit_once('@') else { return text.into() };
+    match front.split_once("//") {
+        Some((scheme, _)) => format!("{scheme}//…@{behind}").into(),
+        None => format!("…@{behind}").into(),
+    }
+}
+
 impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let invalid = |expected: &str| {
-            Err(Error::argument("address", format!("expected {expected}, found `{text}`"))
+            Err(Error::argument("address", format!("expected {expected}, found `{}`", shown(text)))
                 .with_hint("write http://host:port, https://host:port, grpc://host:port, grpcs://host:port or unix:///path"))
         };
         if let Some(path) = text.strip_prefix("unix://") {
@@ -116,7 +126,8 @@ impl FromStr for Address {
         if authority.host().is_empty() || authority.as_str().ends_with(':') {
             return invalid("a host, and its port");
         }
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        // A fragment is dropped where addresses are read.
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
             return invalid("no path behind the host");
         }
         let port = match authority.port_u16() {
@@ -176,6 +187,8 @@ mod tests {
             "http://a/b",
             "http://u:p@a",
             "http://a?x",
+            "http://a#x",
+            "http://a:80/#x",
             "unix://x",
             "unix:///",
             "http://a b",
@@ -184,6 +197,15 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains("expected"), "{error}"),
                 Ok(address) => assert_eq!(text, "unix:///", "{address}"),
             }
+        }
+    }
+
+    #[test]
+    fn errors_do_not_say_passwords() {
+        for text in ["http://u:secret@a", "http://u:secret@a b", "u:secret@a", "http://u:se@secret@a/"] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(!error.contains("secret") && !error.contains("se@"), "{error}");
+            assert!(error.contains("…@a"), "{error}");
         }
     }
 

@@ -80,7 +80,10 @@ fn in_json(body: &[u8], hidden: usize) -> Result<Asked, Refusal> {
         (Some(layer), None) => vec![layer],
         _ => return Err(Refusal::bad("must provide 'layer' or 'layers'")),
     };
-    if seq_len == 0 || residual.len() != seq_len.saturating_mul(hidden) {
+    if seq_len == 0 {
+        return Err(Refusal::bad("seq_len: expected a row or more, found 0"));
+    }
+    if residual.len() != seq_len.saturating_mul(hidden) {
         return Err(residual_length(residual.len(), seq_len, hidden));
     }
     json::finite(&residual)?;

@@ -92,6 +92,8 @@ fn what_a_request_asks_for_must_be_there() {
     assert!(json(&llama, "/v1/walk-ffn", &format!("{{\"residual\":{text}}}")).contains("full_output"));
     let wants = |rest: &str| format!("{{\"residual\":{text},\"full_output\":true{rest}}}");
     assert!(json(&llama, "/v1/walk-ffn", &wants("")).contains("'layer' or 'layers'"));
+    let none = "{\"residual\":[],\"full_output\":true,\"layer\":0,\"seq_len\":0}";
+    assert!(json(&llama, "/v1/walk-ffn", none).contains("a row or more"));
     assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":0,\"seq_len\":2")).contains("expected 512"));
     assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":-1")).contains("invalid JSON"));
     assert!(json(&llama, "/v1/walk-ffn", &wants(",\"layer\":0,\"moe_layer\":true")).contains("moe_layer"));
