@@ -1,12 +1,13 @@
 //! What can be asked of an open vindex folder, and of a library of cards? Plain data, by name, as of
 //! [`functions`](crate::functions).
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::json;
+use serde::Serialize;
 use skulk::browse::VindexBrowser;
-use skulk::vindex::VindexPart;
+use skulk::vindex::{VindexIndex, VindexPart};
 use skulk::{
     CardLibrary, Checkpoint, EngineOptions, Error, ErrorKind, ModelCard, Region, TokenId, VindexReader,
 };
@@ -16,6 +17,17 @@ use crate::options::{
     DescribeOptions, NearestOptions, RelationsOptions, SelectOptions, SliceOptions, WalkOptions,
 };
 use crate::{SliceReport, TensorInfo, VindexBands};
+
+/// What a folder says of itself. A path that is no text has signs in place of what is none.
+#[derive(Serialize)]
+struct Facts<'a> {
+    path: Cow<'a, str>,
+    index: &'a VindexIndex,
+    lacks: Vec<VindexPart>,
+    layers: Vec<usize>,
+    bands: VindexBands,
+    tensors: Vec<TensorInfo<'a>>,
+}
 
 /// An open folder.
 pub struct Folder {
@@ -67,14 +79,15 @@ impl Folder {
     /// # Errors
     /// None that can be helped.
     pub fn facts(&self) -> skulk::Result<String> {
-        let lacks: Vec<_> = self.reader.lacks().into_iter().map(VindexPart::as_str).collect();
         let index = self.reader.index();
-        let bands = VindexBands::from(index.bands());
-        let tensors = TensorInfo::all(&self.reader);
-        write(&json!({
-            "path": self.reader.path().display().to_string(), "index": index, "lacks": lacks,
-            "layers": index.feature_layers(), "bands": bands, "tensors": tensors,
-        }))
+        write(&Facts {
+            path: self.reader.path().to_string_lossy(),
+            index,
+            lacks: self.reader.lacks(),
+            layers: index.feature_layers(),
+            bands: index.bands().into(),
+            tensors: TensorInfo::all(&self.reader),
+        })
     }
 
     /// Answers the question of this name.

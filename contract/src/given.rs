@@ -302,6 +302,16 @@ impl Leaf for Address {
     fn read(value: &Value) -> Option<Self> {
         value.as_str()?.parse().ok().map(Self)
     }
+
+    fn read_as(name: &str, value: &Value, _: Spelling) -> skulk::Result<Option<Self>> {
+        let Some(text) = value.as_str() else { return Ok(None) };
+        // The library says what is wrong with it.
+        let wrong = |e: Error| {
+            let hint = e.hint().unwrap_or_default().to_owned();
+            invalid(name, e.message().to_owned()).with_hint(hint)
+        };
+        text.parse().map(|address| Some(Self(address))).map_err(wrong)
+    }
 }
 
 /// Where a file or a folder is.
@@ -384,6 +394,11 @@ impl<T: Leaf> Leaf for Vec<T> {
 
     fn read(value: &Value) -> Option<Self> {
         several(value)
+    }
+
+    fn read_as(name: &str, value: &Value, spelling: Spelling) -> skulk::Result<Option<Self>> {
+        let Some(items) = value.as_array() else { return Ok(None) };
+        items.iter().map(|item| T::read_as(name, item, spelling)).collect()
     }
 }
 

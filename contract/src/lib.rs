@@ -13,9 +13,9 @@ pub mod price;
 pub mod threads;
 mod words;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -267,7 +267,7 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [usize],
     /// The file that holds it.
     #[cfg_attr(feature = "schema", schemars(extend("format" = "path")))]
-    pub file: &'a Path,
+    pub file: Cow<'a, str>,
     /// Where it begins in that file, in bytes.
     pub offset: u64,
     /// Its length in bytes, with what rows are padded with.
@@ -283,7 +283,7 @@ impl<'a> TensorInfo<'a> {
                 name: &tensor.name,
                 dtype: tensor.dtype.label(),
                 shape: &tensor.shape,
-                file: files.get(tensor.file)?.path(),
+                file: files.get(tensor.file)?.path().to_string_lossy(),
                 offset: tensor.offset,
                 length: tensor.len,
             })
@@ -333,7 +333,7 @@ view! {
     SliceReport of (report: &'a vindex::SliceReport) {
         /// The slice's folder.
         #[format("path")]
-        path: &'a Path = &report.target,
+        path: Cow<'a, str> = report.target.to_string_lossy(),
         /// Its files, by name.
         files: &'a [vindex::SlicedFile] = &report.files,
         /// Files of the source that it does not have.
@@ -372,7 +372,7 @@ view! {
     VerifyReport of (report: &'a vindex::VerifyReport) {
         /// The folder.
         #[format("path")]
-        path: &'a Path = &report.path,
+        path: Cow<'a, str> = report.path.to_string_lossy(),
         /// Its files, those included that are missing.
         files: &'a [VerifiedFile] = &report.files,
         /// What is wrong, by file and place.

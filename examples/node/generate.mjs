@@ -24,6 +24,6 @@ try {
   model.close();
 } catch (error) {
   if (!(error instanceof SkulkError)) throw error;
-  console.error(`${error.code}: ${error.message}${error.hint ? `; ${error.hint}` : ""}`);
+  console.error(`${error.code}: ${error.text}`);
   process.exitCode = 1;
 }

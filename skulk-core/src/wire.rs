@@ -1,5 +1,6 @@
 //! How do values cross to other languages? What plain data's `Serialize` has of its own.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -17,4 +18,9 @@ pub(crate) fn wide_option<S: Serializer>(value: &Option<f32>, serializer: S) -> 
 /// In seconds.
 pub(crate) fn seconds<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(value.as_secs_f64())
+}
+
+/// As text, with signs in place of what is none.
+pub(crate) fn path<S: Serializer>(value: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    value.to_string_lossy().serialize(serializer)
 }

@@ -14,7 +14,7 @@ class SkulkError extends Error {
     this.retry = failure.retry;
     this.context = failure.context ?? {};
     this.detail = failure.detail ?? null;
-    Object.defineProperty(this, "text", { value: failure.text ?? failure.message });
+    this.text = failure.text ?? failure.message;
   }
 }
 

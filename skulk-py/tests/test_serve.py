@@ -243,6 +243,9 @@ def test_a_dropped_server_stops() -> None:
     gc.collect()
     with pytest.raises(skulk.PeerLostError):
         skulk.Model.load(STORIES, ffn_at=[address], peer_timeout=2)
+    with pytest.raises(skulk.InvalidArgumentError, match="no path behind the host") as caught:
+        skulk.Model.load(STORIES, ffn_at=[f"{address}/v1"])
+    assert caught.value.context["field"] == "ffn_at"
 
 
 def test_ctrl_c_ends_waiting_and_the_server_goes_on() -> None:

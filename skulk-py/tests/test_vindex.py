@@ -82,6 +82,16 @@ def test_a_folder_says_what_it_is(made: skulk.VindexReader) -> None:
     assert made.model == made.index["model"] == index["model"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="paths of other systems are text")
+def test_paths_may_be_no_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/of \xff"))
+    shutil.copytree(BROWSED, folder)
+    reader = skulk.VindexReader(folder)
+    assert reader.path.name == "of \ufffd" and len(reader) > 0
+    assert not skulk.verify_vindex(folder).problems
+    assert reader.slice(Path(os.fsdecode(os.fsencode(folder) + b"2")), preset="browse").path.name == "of \ufffd2"
+
+
 def test_tensors_are_listed_by_name(made: skulk.VindexReader) -> None:
     names = [tensor.name for tensor in made.tensors]
     assert names == sorted(names) == list(made) and len(names) == len(made) > 0

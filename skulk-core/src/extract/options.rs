@@ -182,6 +182,7 @@ pub struct ExtractFile {
 #[non_exhaustive]
 pub struct ExtractReport {
     /// The folder.
+    #[serde(serialize_with = "crate::wire::path")]
     #[cfg_attr(feature = "schema", schemars(extend("format" = "path")))]
     pub path: PathBuf,
     /// Its files.
