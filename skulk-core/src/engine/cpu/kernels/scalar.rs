@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
-use super::simd::{LANES, Rows, Simd, operations};
+use super::simd::{LANES, Rows, Simd, Weights, dot_block, operations};
 
 /// Portable code: the oracle, and the fallback. What takes many instructions is not inlined: kernels would be
 /// several times as large, and no faster.
@@ -150,6 +150,17 @@ impl Simd for Scalar {
             let w = weights.to_le_bytes();
             (0..4).fold(sum, |sum, i| sum.wrapping_add(i32::from(w[i] as i8) * i32::from(x[i])))
         })
+    }
+    // Long, and in every kernel of few rows.
+    #[inline(never)]
+    unsafe fn dot_rows<const FROM: usize, const TO: usize, const N: usize>(
+        sums: &mut [I; N],
+        weights: &Weights<Self>,
+        bits: u32,
+        x: *const i8,
+        distance: usize,
+    ) {
+        dot_block::<Self, FROM, TO, N>(sums, weights, bits, x, distance);
     }
     #[inline(never)]
     unsafe fn dot2(sum: F, weights: I, x: *const u32) -> F {
