@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::wrong_field;
 use super::ranges::Ranges;
 use crate::arch::MAX_LAYERS;
 use crate::error::{Error, ErrorKind, Result};
@@ -288,7 +287,7 @@ impl VindexIndex {
     pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
         let in_file = |e: Error| e.with("file", path.display());
         // The version decides what the rest means: it is looked at before anything else.
-        let version = serde_json::from_slice::<Version>(text).map_err(|e| broken(text, path, e))?.version;
+        let version = read::<Version>(text, path)?.version;
         if !VERSIONS.contains(&version) {
             return Err(in_file(
                 Error::new(
@@ -299,7 +298,7 @@ impl VindexIndex {
                 .with_hint("update skulk, or extract the model again with LARQL 0.1"),
             ));
         }
-        let index: Self = serde_json::from_slice(text).map_err(|e| broken(text, path, e))?;
+        let index: Self = read(text, path)?;
         index.check().map_err(in_file)?;
         Ok(index)
     }
@@ -467,17 +466,24 @@ struct Version {
     version: u32,
 }
 
-/// What keeps the text from being read: a field, where it is JSON.
-fn broken(text: &[u8], path: &Path, cause: serde_json::Error) -> Error {
-    let wrong = serde_json::from_slice(text).ok().and_then(|index: Value| wrong_field(&index));
-    let error = match wrong {
-        Some((at, message)) if at.is_empty() => Error::new(ErrorKind::ConfigInvalid, message),
-        Some((at, message)) => Error::new(ErrorKind::ConfigInvalid, message).with("field", at),
-        None => {
-            Error::new(ErrorKind::ConfigInvalid, "expected the index.json of a vindex").with_source(cause)
-        }
+/// Reads the text of the file at `path`; errors name the field.
+fn read<'a, T: Deserialize<'a>>(text: &'a [u8], path: &Path) -> Result<T> {
+    let broken = |cause: serde_json::Error| {
+        Error::new(ErrorKind::ConfigInvalid, "expected the index.json of a vindex")
+            .with("file", path.display())
+            .with_source(cause)
+            .with_hint("this is no vindex, or a damaged one: extract it again")
     };
-    error.with("file", path.display()).with_hint("this is no vindex, or a damaged one: extract it again")
+    let mut text = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut text).map_err(|e| match e.path().iter().next() {
+        Some(_) => {
+            let field = e.path().to_string();
+            broken(e.into_inner()).with("field", field)
+        }
+        None => broken(e.into_inner()),
+    })?;
+    text.end().map_err(broken)?;
+    Ok(value)
 }
 
 fn wrong(field: &'static str, message: String) -> Error {

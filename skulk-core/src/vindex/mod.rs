@@ -7,7 +7,6 @@ mod bands;
 mod config;
 mod contents;
 pub(crate) mod down_meta;
-mod fields;
 pub(crate) mod files;
 pub(crate) mod folder;
 pub(crate) mod hashes;

@@ -291,6 +291,29 @@ fn an_index_without_heads_says_so() {
     assert!(!error.hint().unwrap().contains("config.json"), "{error:?}");
 }
 
+#[test]
+fn fields_of_an_index_that_are_wrong_are_named() {
+    let wrong = [
+        ("extract_level", serde_json::Value::Null),
+        ("layer_bands.output", serde_json::json!([0])),
+        ("layers[0].offset", serde_json::json!(-1)),
+        ("model_config.head_dim", serde_json::json!("x")),
+    ];
+    for (field, value) in wrong {
+        let folder = copied(&made());
+        change_json(folder.path(), "index.json", |index| {
+            let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
+            match index.pointer_mut(&pointer) {
+                Some(place) => *place = value.clone(),
+                None => index[field] = value.clone(),
+            }
+        });
+        let error = VindexReader::open(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConfigInvalid, "{field}");
+        assert!(error.context().contains(&("field", field.to_owned())), "{field}: {error}");
+    }
+}
+
 /// A head that a slice lacks is missing, not tied; gate vectors stand in where nothing else is the gate.
 #[test]
 fn a_missing_head_is_not_a_tied_one() {

@@ -30,7 +30,7 @@ use super::wire::WireType;
 use super::{Address, Roots, tls};
 use crate::arch::{ArchSpec, LayerSpec};
 use crate::engine::{FfnLine, FfnService};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ids::LayerIdx;
 use crate::macros::opaque;
 use crate::weights::Checkpoint;
@@ -70,9 +70,10 @@ impl RemoteFfn {
     /// library and the checkpoint has them, the weights of each block.
     ///
     /// # Errors
-    /// [`ErrorKind::PeerLost`] where it cannot be reached in time; [`ErrorKind::PeerFailed`] where it refuses, or serves
-    /// something else; [`ErrorKind::InvalidArgument`] for a key that no header can hold; [`ErrorKind::Cancelled`]; what
-    /// is wrong with the checkpoint.
+    /// [`PeerLost`](crate::ErrorKind::PeerLost) where it cannot be reached in time;
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) where it refuses, or serves something else;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that no header can hold;
+    /// [`Cancelled`](crate::ErrorKind::Cancelled); what is wrong with the checkpoint.
     pub fn connect(address: &Address, checkpoint: &dyn Checkpoint, options: &ConnectOptions) -> Result<Self> {
         let arch = Arc::new(ArchSpec::from_checkpoint(checkpoint)?);
         Self::for_model(address, &arch, checkpoint, options)
