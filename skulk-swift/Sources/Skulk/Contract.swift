@@ -4361,7 +4361,7 @@ public enum VerifyKind: String, Codable, Sendable, Hashable, CaseIterable {
     case hash
     /// A tensor lies over another.
     case overlap
-    /// Bytes are no tensor's.
+    /// Bytes are no tensor's; of a file that no manifest mentions, none are.
     case gap
     /// Numbers are infinite or none.
     case notFinite = "not_finite"
