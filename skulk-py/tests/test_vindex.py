@@ -87,7 +87,7 @@ def test_paths_may_be_no_text(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/of \xff"))
     shutil.copytree(BROWSED, folder)
     reader = skulk.VindexReader(folder)
-    assert reader.path.name == "of \ufffd" and len(reader) > 0
+    assert reader.path == folder and len(reader) > 0
     assert not skulk.verify_vindex(folder).problems
     assert reader.slice(Path(os.fsdecode(os.fsencode(folder) + b"2")), preset="browse").path.name == "of \ufffd2"
 
@@ -725,7 +725,7 @@ def test_a_reader_is_a_mapping_and_travels(extracted: Path, tmp_path: Path) -> N
     reader = skulk.VindexReader(extracted)
     name = "layers.0.mlp.up_proj.weight"
     assert np.array_equal(reader[name], reader.array(name))
-    with pytest.raises(skulk.TensorMissingError, match="does not have"):
+    with pytest.raises(skulk.TensorMissingError, match="no vindex has"):
         reader["model." + name]
     again = pickle.loads(pickle.dumps(skulk.VindexReader(extracted, threads=1)))
     assert again.path == reader.path and np.array_equal(again[name], reader[name])

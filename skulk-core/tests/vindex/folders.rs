@@ -295,7 +295,7 @@ fn an_index_without_heads_says_so() {
 fn fields_of_an_index_that_are_wrong_are_named() {
     let wrong = [
         ("extract_level", serde_json::Value::Null),
-        ("layer_bands.output", serde_json::json!([0])),
+        ("layer_bands", serde_json::json!(true)),
         ("layers[0].offset", serde_json::json!(-1)),
         ("model_config.head_dim", serde_json::json!("x")),
     ];

@@ -101,9 +101,11 @@ fn what_is_not_there_is_explained() {
         assert_eq!(error.context().iter().filter(|(key, _)| *key == "file").count(), 1, "{text}");
     };
     let missing = |path: &Path, name: &str| VindexReader::open(path).unwrap().region(name).unwrap_err();
-    for name in ["nope", "", "model.layers.0.mlp.up_proj.weight", "layers.99.mlp.up_proj.weight"] {
-        expect(missing(&folder, name), ErrorKind::TensorMissing, &["does not have", "`model.`"]);
+    for name in ["nope", "", "model.layers.0.mlp.up_proj.weight"] {
+        expect(missing(&folder, name), ErrorKind::TensorMissing, &["no vindex has", "`model.`"]);
     }
+    let behind = missing(&folder, "layers.99.mlp.up_proj.weight");
+    expect(behind, ErrorKind::TensorMissing, &["weight_manifest.json", "no entry"]);
     expect(missing(&tied, "lm_head.weight"), ErrorKind::TensorMissing, &["no head", "embed_tokens.weight"]);
     let browse = VindexBrowser::open(&folder, 1).unwrap();
     expect(
