@@ -258,7 +258,7 @@ impl Pages {
     /// that choose positions.
     pub(crate) fn append(
         &mut self,
-        at: (&Kernels, &Pool),
+        (kernels, pool): (&Kernels, &Pool),
         start: usize,
         pages: &[u32],
         [all_k, all_v]: [&[f32]; 2],
@@ -266,8 +266,8 @@ impl Pages {
     ) -> Result<()> {
         let (spec, [k_width, v_width]) = (self.spec, self.widths());
         let index_width = spec.index.map_or(0, |[_, at]| spec.head_dim - at);
-        if spec.kv.are_quantised() && self.rotated.len() < at.1.threads() {
-            self.rotated.resize_with(at.1.threads(), || Mutex::new(vec![0.0; spec.head_dim]));
+        if spec.kv.are_quantised() && self.rotated.len() < pool.threads() {
+            self.rotated.resize_with(pool.threads(), || Mutex::new(vec![0.0; spec.head_dim]));
         }
         let rows = all_k.chunks_exact(k_width).len().min(all_v.chunks_exact(v_width).len());
         let mut row = 0;
@@ -288,7 +288,7 @@ impl Pages {
             } else {
                 [k, v]
             };
-            put(at, &spec, page, slot, kv, &self.rotated);
+            put((kernels, pool), &spec, page, slot, kv, &self.rotated);
             row += n;
         }
         Ok(())
