@@ -232,10 +232,12 @@ pub(super) fn apart(
     tokens: Vec<Token>,
     is_control: &impl Fn(u32) -> bool,
 ) -> tokenizers::Result<Vec<Token>> {
-    // Not so unknown tokens, which do not spell what they stand for.
+    // Not so unknown tokens: they do not spell what they stand for, or have the text that they stand for.
     let forged = |token: &Token| {
         let (from, to) = token.offsets;
-        word.get(from..to) == Some(&token.value) && is_control(token.id)
+        word.get(from..to) == Some(&token.value)
+            && is_control(token.id)
+            && model.id_to_token(token.id).as_ref() == Some(&token.value)
     };
     if !tokens.iter().any(forged) {
         return Ok(tokens);
@@ -251,4 +253,26 @@ pub(super) fn apart(
         }
     }
     Ok(apart)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::models::unigram::Unigram;
+
+    use super::*;
+
+    /// Of characters that the vocabulary lacks, all that follow each other are one unknown token.
+    #[test]
+    fn unknown_tokens_are_not_taken_apart() {
+        let vocabulary = [("<unk>", 0.0), ("a", -1.0), ("</s>", -1.0)];
+        let vocabulary = vocabulary.map(|(text, score)| (text.to_owned(), score)).to_vec();
+        let model = Unigram::from(vocabulary, Some(0), false).unwrap();
+        let ids = |word: &str| -> Vec<u32> {
+            let tokens = model.tokenize(word).unwrap();
+            let tokens = apart(&model, word, tokens, &|id| id != 1).unwrap();
+            tokens.iter().map(|token| token.id).collect()
+        };
+        assert_eq!(ids("aéÿßa"), [1, 0, 1]);
+        assert_eq!(ids("a</s>"), [1, 0, 0, 0, 0]);
+    }
 }
