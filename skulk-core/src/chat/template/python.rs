@@ -1,9 +1,11 @@
 //! How does Python print a value? As `str` and `repr` do, and as `json.dumps` does.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
+use regex::Regex;
 
 use super::generator::is_generator;
 
@@ -129,19 +131,28 @@ fn quoted(text: &str, out: &mut String) {
             '\0'..' ' | '\u{7f}'..='\u{a0}' | '\u{ad}' => {
                 let _ = write!(out, "\\x{:02x}", u32::from(char));
             }
-            // Separators but the space, and what has no glyph.
-            '\u{2028}'
-            | '\u{2029}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202f}'
-            | '\u{3000}'
-            | '\u{feff}' => {
+            _ if is_printable(char) => out.push(char),
+            '\0'..='\u{ffff}' => {
                 let _ = write!(out, "\\u{:04x}", u32::from(char));
             }
-            _ => out.push(char),
+            _ => {
+                let _ = write!(out, "\\U{:08x}", u32::from(char));
+            }
         }
     }
     out.push(quote);
+}
+
+/// Whether `repr` writes a character as it is: all but separators other than the space, and what Unicode does not assign to
+/// something that is seen.
+fn is_printable(char: char) -> bool {
+    static OTHERS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[\p{C}\p{Z}]").ok());
+    // The private characters at the end stand for others, see `guard`.
+    if matches!(char, ' '..='~' | '\u{100000}'..) {
+        return true;
+    }
+    let others = OTHERS.as_ref();
+    others.is_none_or(|others| !others.is_match(char.encode_utf8(&mut [0; 4])))
 }
 
 /// How `json.dumps` writes.
@@ -285,6 +296,23 @@ fn key_text(key: &Value) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Expected values are Python's.
+    #[test]
+    fn what_is_not_seen_is_escaped() {
+        for (text, expected) in [
+            ("a é\u{301} 日🦊~", "'a é\u{301} 日🦊~'"),
+            ("\u{7f}\u{a0}\u{ad}", r"'\x7f\xa0\xad'"),
+            ("\u{1680}\u{2000}\u{200a}\u{200b}\u{2028}", r"'\u1680\u2000\u200a\u200b\u2028'"),
+            ("\u{205f}\u{2060}\u{180e}\u{600}\u{fff9}", r"'\u205f\u2060\u180e\u0600\ufff9'"),
+            ("\u{378}\u{e000}\u{fdd0}\u{ffff}", r"'\u0378\ue000\ufdd0\uffff'"),
+            ("\u{e0041}\u{1ffff}\u{f0000}", r"'\U000e0041\U0001ffff\U000f0000'"),
+        ] {
+            let mut out = String::new();
+            quoted(text, &mut out);
+            assert_eq!(out, expected);
+        }
+    }
 
     /// Expected values are Python's.
     #[test]
