@@ -4,14 +4,13 @@
 //! are compared, and what is written of values that are given, before it is written.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, filters, tests};
 
 use super::held::{endless, size};
-use super::python;
+use super::{python, texts};
 
 /// Bytes that cost one.
 const BYTES: usize = 64;
@@ -141,10 +140,16 @@ pub(super) fn joined(
         out.push_str(separator);
         match item.as_str() {
             Some(text) => out.push_str(text),
-            None => write!(out, "{item}")?,
+            None => python::text(&item, &mut out)?,
         }
     }
     Ok(out)
+}
+
+/// Whether the lines of `text` can be paid for.
+pub(super) fn of_lines(state: &State<'_, '_>, text: &str) -> Result<(), Error> {
+    let lines = text.chars().filter(|char| texts::is_end(*char)).count() + 1;
+    afford(state, text.len().saturating_add(lines.saturating_mul(SLOT)))
 }
 
 fn replace(state: &State<'_, '_>, args: Arguments) -> Result<String, Error> {

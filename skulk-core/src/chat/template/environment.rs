@@ -9,6 +9,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error as Failure, ErrorKind as FailureKind, State};
 
 use super::python::{self, Dumps};
+use super::texts::{self, escaped};
 use super::{clock, cost, generator, held, methods, prepare};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -65,7 +66,6 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.add_function("raise_exception", raise);
     environment.add_function("strftime_now", now);
     environment.add_filter("tojson", tojson);
-    environment.add_filter("string", string);
     environment.add_filter(prepare::ITERATED, generator::iterated);
     environment.add_filter(prepare::MARKUP_SUM, markup_sum);
     environment.add_filter(prepare::HELD, held::held);
@@ -73,6 +73,7 @@ pub(super) fn environment() -> Result<Environment<'static>> {
     environment.add_filter(prepare::PAID, |value: Value| value);
     generator::add_filters(&mut environment);
     held::add(&mut environment);
+    texts::add(&mut environment);
     cost::add(&mut environment);
     for (name, kinds) in KINDS {
         environment.add_test(name, |value: &Value| kinds.contains(&value.kind()));
@@ -133,15 +134,6 @@ fn now(state: &State<'_, '_>, format: &str) -> Result<String, Failure> {
     clock::strftime(seconds.unwrap_or_default(), format)
 }
 
-fn string(value: &Value) -> Result<Value, Failure> {
-    if value.as_str().is_some() {
-        return Ok(value.clone());
-    }
-    let mut text = String::new();
-    python::text(value, &mut text)?;
-    Ok(text.into())
-}
-
 /// The sum of texts, some of which are safe: beside those, others are escaped, as markupsafe does.
 fn markup_sum(summands: Vec<Value>) -> Result<Value, Failure> {
     let texts: Option<Vec<(&str, bool)>> =
@@ -157,21 +149,6 @@ fn markup_sum(summands: Vec<Value>) -> Result<Value, Failure> {
         sum.push_str(&if safe && !marked { escaped(text) } else { text.to_owned() });
     }
     Ok(if safe { Value::from_safe_string(sum) } else { sum.into() })
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&#39;"),
-            '"' => out.push_str("&#34;"),
-            _ => out.push(char),
-        }
-    }
-    out
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, `json.dumps` of transformers.

@@ -5,8 +5,8 @@ use minijinja::value::{Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
-use super::cost;
 use super::held::held;
+use super::{cost, texts};
 
 /// Longer paddings are not made.
 const WIDTH_MAX: usize = 1 << 20;
@@ -51,9 +51,9 @@ fn of_bounds(
             let (from, to, count): (&str, &str, Option<i64>) = from_args(args)?;
             return Ok(Some(cost::replaced(state, text, from, to, count)?.into()));
         }
-        "split" | "rsplit" | "splitlines" => {
-            let given = args.first().and_then(Value::as_str);
-            let separator = if method == "splitlines" { Some("\n") } else { given };
+        "splitlines" => cost::of_lines(state, text)?,
+        "split" | "rsplit" => {
+            let separator = args.first().and_then(Value::as_str);
             let times = args.get(1).and_then(Value::as_usize);
             cost::of_pieces(state, text, separator, times)?;
         }
@@ -100,6 +100,14 @@ fn of_string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, 
             let (part,): (&str,) = from_args(args)?;
             let at = text.find(part).ok_or_else(|| failed("substring not found"))?;
             text[..at].chars().count().into()
+        }
+        "splitlines" => {
+            let (ends,): (Option<bool>,) = from_args(args)?;
+            texts::lines(text, ends.unwrap_or(false)).into_iter().map(Value::from).collect()
+        }
+        "title" => {
+            let () = from_args(args)?;
+            texts::title(text).into()
         }
         "casefold" => text.to_lowercase().into(),
         "ljust" | "rjust" | "zfill" => {

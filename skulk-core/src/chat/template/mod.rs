@@ -13,6 +13,7 @@ mod methods;
 mod prepare;
 mod python;
 mod source;
+mod texts;
 
 use std::collections::HashSet;
 use std::sync::Arc;
