@@ -1,11 +1,13 @@
 //! What may a text look like? What a constraint says, told token by token.
 //!
 //! A [`Constraint`] is what callers ask for. With the feature `grammar`, `llguidance` reads it; `vocabulary.rs` says what
-//! a model's tokens spell, `numbers.rs` which numbers of schemas it keeps, `running.rs` which tokens may come next. Without it, constraints are refused.
+//! a model's tokens spell, `numbers.rs` which numbers of schemas it keeps, `readings.rs` what it would read otherwise, `running.rs` which tokens may come next. Without it, constraints are refused.
 
 mod constraint;
 #[cfg(feature = "grammar")]
 mod numbers;
+#[cfg(feature = "grammar")]
+mod readings;
 #[cfg(feature = "grammar")]
 mod running;
 #[cfg(test)]

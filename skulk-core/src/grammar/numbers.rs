@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::Constraint;
+use super::{Constraint, readings};
 use crate::error::{Error, Result};
 
 /// From here on not every whole number is a float.
@@ -36,6 +36,7 @@ fn of_schema(schema: &Value, field: &'static str) -> Result<()> {
         Value::Array(items) => items.iter().try_for_each(|item| of_schema(item, field)),
         Value::Object(keywords) => {
             is_open(keywords, field)?;
+            readings::properties(keywords, field)?;
             let is_integer = keywords.get("type").is_some_and(|kind| kind == "integer");
             let counts = |(keyword, value): &(&String, &Value)| !(is_integer && is_loose(keyword, value));
             keywords.iter().filter(counts).try_for_each(|(keyword, value)| of_keyword(keyword, value, field))
@@ -57,7 +58,13 @@ fn of_keyword(keyword: &str, value: &Value, field: &'static str) -> Result<()> {
         (
             "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
             Value::Object(named),
-        ) => named.values().try_for_each(|schema| of_schema(schema, field)),
+        ) => {
+            if keyword == "patternProperties" {
+                named.keys().try_for_each(|pattern| readings::pattern(pattern, field))?;
+            }
+            named.values().try_for_each(|schema| of_schema(schema, field))
+        }
+        ("pattern", Value::String(pattern)) => readings::pattern(pattern, field),
         ("const" | "enum", _) => constants(value, field),
         ("minimum" | "maximum", Value::Number(bound)) => kept(bound, is_kept(bound), field),
         // The next number before or behind it counts.

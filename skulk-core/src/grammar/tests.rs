@@ -298,6 +298,36 @@ fn numbers_are_kept_or_refused() {
     }
 }
 
+/// Sets that JavaScript reads otherwise than the crate `regex`, and objects that may have a property twice.
+#[test]
+fn what_would_be_read_otherwise_is_refused() {
+    let of_names = |pattern: &str| json!({"type": "object", "patternProperties": {pattern: {}}});
+    for (pattern, taken) in [
+        ("^[a-c&&[^b]]$", false),
+        ("^[a[b]c]$", false),
+        ("^[[:digit:]]$", false),
+        ("^[!--]$", false),
+        ("^[ -~~]$", false),
+        ("^[]a]$", false),
+        ("^[^]a]$", false),
+        (r"^[\[\]&a\-~-]+$", true),
+        (r"^\[[a-c]--&&~~\]$", true),
+    ] {
+        for text in [json!({"items": {"type": "string", "pattern": pattern}}), of_names(pattern)] {
+            let begun = begin(&fixture("llama"), &schema(text));
+            let field = begun.err().map(|error| error.context()[0].clone());
+            assert_eq!(field, (!taken).then(|| ("field", "json_schema".to_owned())), "{pattern}");
+        }
+    }
+    let least = |count: u64, required: &[&str]| {
+        let kinds = json!({"type": "object", "minProperties": count, "required": required});
+        begin(&fixture("llama"), &schema(json!({"type": "array", "items": kinds}))).is_ok()
+    };
+    assert!(least(1, &[]) && least(2, &["a"]) && least(3, &["a", "b"]));
+    assert!(!least(2, &[]) && !least(3, &["a"]) && !least(3, &["a", "a"]));
+    assert!(begin(&fixture("llama"), &schema(json!({"type": "string", "minProperties": 7}))).is_ok());
+}
+
 /// As long as a constraint's text may be, with the shortest names.
 #[test]
 fn long_chains_of_references_are_read_or_refused() {
