@@ -21,8 +21,13 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn read(config: &Config<'_>, family: &Family) -> Result<Self> {
+        let usual = |field| family.sizes.iter().find(|(name, _)| *name == field).map(|(_, size)| *size);
+        let size = |field| match config.opt_usize(field)?.or(usual(field)) {
+            Some(size) => Ok(size),
+            None => config.usize(field),
+        };
         let hidden_size = config.usize("hidden_size")?;
-        let n_heads = config.usize("num_attention_heads")?;
+        let n_heads = size("num_attention_heads")?;
         // Where blocks are listed, there may be no number beside.
         let listed = config.opt("layers_block_type").and_then(Value::as_array).map(Vec::len);
         let n_layers = match config.opt_usize("num_hidden_layers")?.or(listed) {
@@ -36,10 +41,10 @@ impl Common {
         }
         Ok(Self {
             hidden_size,
-            vocab_size: config.usize("vocab_size")?,
+            vocab_size: size("vocab_size")?,
             n_layers,
             n_heads,
-            n_kv_heads: config.usize_or(family.kv_heads, n_heads)?,
+            n_kv_heads: config.usize_or(family.kv_heads, usual(family.kv_heads).unwrap_or(n_heads))?,
             head_dim: config.usize_or("head_dim", (family.head_dim)(hidden_size, n_heads))?,
             ffn_widths: widths(config, family, n_layers)?,
         })

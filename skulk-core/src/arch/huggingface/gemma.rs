@@ -16,6 +16,8 @@ pub(super) const GEMMA3: Family = Family {
     mlp_bias: false,
     partial_rotary: None,
     embedding_scale: |hidden| (hidden as f32).sqrt(),
+    // The published models' texts name no vocabulary, and those of 4B no heads either.
+    sizes: &[("vocab_size", 262_208), ("num_attention_heads", 8), ("num_key_value_heads", 4)],
     tied_embeddings: true,
     context: 131_072,
     head_dim: |_, _| 256,
@@ -30,6 +32,7 @@ pub(super) const GEMMA3: Family = Family {
 pub(super) const GEMMA2: Family = Family {
     label: "gemma2",
     qk_norm: None,
+    sizes: &[("vocab_size", 256_000), ("num_attention_heads", 8), ("num_key_value_heads", 4)],
     context: 8192,
     theta: 10_000.0,
     local_theta: None,

@@ -14,6 +14,7 @@ pub(super) const GEMMA3N: Family = Family {
     label: "gemma3n",
     spelling: &HF_GEMMA3N,
     norm_offset: 0.0,
+    sizes: &[("vocab_size", 262_400), ("num_attention_heads", 8), ("num_key_value_heads", 2)],
     context: 32_768,
     widths_by_layer: true,
     windows,

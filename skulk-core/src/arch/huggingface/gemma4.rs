@@ -12,6 +12,7 @@ pub(super) const GEMMA4: Family = Family {
     label: "gemma4",
     spelling: &HF_GEMMA4,
     norm_offset: 0.0,
+    sizes: &[("vocab_size", 262_144), ("num_attention_heads", 8), ("num_key_value_heads", 4)],
     local_theta: None,
     own_ropes: true,
     windows: |config, n_layers| windows(config, n_layers, 512),

@@ -19,6 +19,7 @@ pub(super) const LLAMA: Family = Family {
     mlp_bias: true,
     partial_rotary: Some(1.0),
     embedding_scale: |_| 1.0,
+    sizes: &[],
     tied_embeddings: false,
     context: 2048,
     context_field: "max_position_embeddings",

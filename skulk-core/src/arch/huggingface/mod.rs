@@ -147,6 +147,8 @@ struct Family {
     /// field counts for nothing.
     partial_rotary: Option<f32>,
     embedding_scale: fn(usize) -> f32,
+    /// Sizes that configurations leave out where they are these.
+    sizes: &'static [(&'static str, usize)],
     tied_embeddings: bool,
     context: usize,
     /// The field that says how many positions it was trained for.

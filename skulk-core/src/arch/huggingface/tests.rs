@@ -276,6 +276,38 @@ fn gemma_3n_is_described_in_short_too() {
     assert_eq!(never.streams().unwrap().clip, None);
 }
 
+/// What the published configurations of Gemma 3 say of their texts: the one of 4B, and the one of 27B.
+#[test]
+fn gemma_3_is_described_in_short_too() {
+    let linear = json!({ "factor": 8.0, "rope_type": "linear" });
+    let described = |own: Value| {
+        let mut text = json!({ "model_type": "gemma3_text", "rope_scaling": linear, "sliding_window": 1024 });
+        text.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let config = json!({ "model_type": "gemma3", "text_config": text });
+        let spec = spec(&config, &"config.json".into(), String::new()).unwrap();
+        spec.check().unwrap();
+        spec
+    };
+    let small =
+        described(json!({ "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34 }));
+    let large = described(json!({
+        "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504, "num_attention_heads": 32,
+        "num_hidden_layers": 62, "num_key_value_heads": 16, "query_pre_attn_scalar": 168,
+    }));
+    let heads = |spec: &ArchSpec| {
+        let attention = spec.layers[5].attention().unwrap();
+        (attention.n_heads, attention.n_kv_heads, attention.head_dim)
+    };
+    assert_eq!((heads(&small), heads(&large)), ((8, 4, 256), (32, 16, 128)));
+    for spec in [small, large] {
+        assert_eq!((spec.vocab_size, spec.context_length, spec.tied_embeddings), (262_208, 131_072, true));
+        let windows = [0, 5].map(|at| spec.layers[at].attention().unwrap().window);
+        assert_eq!(windows, [Some(Window::Sliding(1024)), None]);
+        let scalings = spec.ropes.iter().map(|rope| (rope.theta, &rope.scaling)).collect::<Vec<_>>();
+        assert_eq!(scalings, [(1e6, &RopeScaling::Linear(8.0)), (1e4, &RopeScaling::None)]);
+    }
+}
+
 /// A list of widths counts layer by layer.
 #[test]
 fn widths_may_be_listed() {
