@@ -32,17 +32,24 @@ pub(super) fn rotary_dim(config: &Config<'_>, head_dim: usize, share: f32) -> Re
 
 /// What DeepSeek multiplies scores by beside, where YaRN stretches frequencies.
 pub(super) fn score_scale(config: &Config<'_>) -> Result<f32> {
-    let field = if config.opt("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
-    if config.opt(field).is_none() {
-        return Ok(1.0);
-    }
-    let section = config.section(field)?;
+    let Some(section) = hubs(config)?.or(stated(config, "rope_parameters")?) else { return Ok(1.0) };
     let stretched =
         section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") != "default";
     match section.opt_f64("mscale_all_dim")?.filter(|by| stretched && *by != 0.0) {
         Some(by) => Ok(magnitude(section.f64("factor")?, by).powi(2) as f32),
         None => Ok(1.0),
     }
+}
+
+/// A section, where there is one.
+fn stated<'a>(config: &Config<'a>, field: &'a str) -> Result<Option<Config<'a>>> {
+    config.opt(field).map(|_| config.section(field)).transpose()
+}
+
+/// The hubs' section on scalings, where there is one that says something.
+fn hubs<'a>(config: &Config<'a>) -> Result<Option<Config<'a>>> {
+    let section = stated(config, "rope_scaling")?;
+    Ok(section.filter(|section| section.value.as_object().is_some_and(|fields| !fields.is_empty())))
 }
 
 /// YaRN's factor for what is rotated by frequencies that are `factor` times lower.
@@ -53,18 +60,14 @@ fn magnitude(factor: f64, by: f64) -> f64 {
 /// A rotary embedding.
 pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
     let Asked { kind, base: (field, default), scaled, head_dim, partial } = asked;
-    let empty = Value::Null;
-    let (theta, section) = if config.opt("rope_parameters").is_some() {
-        let parameters = config.section("rope_parameters")?;
-        let section = if parameters.opt(kind).is_some() { parameters.section(kind)? } else { parameters };
-        (section.opt_f64("rope_theta")?.unwrap_or(default), section)
-    } else {
-        let section = if scaled && config.opt("rope_scaling").is_some() {
-            config.section("rope_scaling")?
-        } else {
-            Config { value: &empty, ..*config }
-        };
-        (config.opt_f64(field)?.unwrap_or(default), section)
+    let empty = Config { value: &Value::Null, ..*config };
+    let parameters = stated(config, "rope_parameters")?.unwrap_or(empty);
+    let parameters = stated(&parameters, kind)?.unwrap_or(parameters);
+    // What hubs' readers were told to add goes before what transformers 5 wrote, as there.
+    let section = hubs(config)?.filter(|_| scaled).unwrap_or(parameters);
+    let theta = match section.opt_f64("rope_theta")?.or(parameters.opt_f64("rope_theta")?) {
+        Some(theta) => theta,
+        None => config.opt_f64(field)?.unwrap_or(default),
     };
     if section.opt_str("rope_type")? == Some("proportional") {
         // Of all pairs, some turn.
@@ -76,8 +79,8 @@ pub(super) fn rope(config: &Config<'_>, asked: Asked) -> Result<RopeSpec> {
     }
     let share = match partial {
         Some(usual) => {
-            let stated = section.opt_f32("partial_rotary_factor")?;
-            stated.map_or_else(|| config.f32_or("partial_rotary_factor", usual), Ok)?
+            let share = |section: &Config<'_>| section.opt_f32("partial_rotary_factor");
+            share(&section)?.or(share(&parameters)?).or(share(config)?).unwrap_or(usual)
         }
         None => 1.0,
     };

@@ -193,6 +193,34 @@ fn trained_positions_are_stated_in_three_places() {
     assert_eq!(described(json!(512), json!(1024)), (4.0, 512.0));
 }
 
+/// As transformers does it: hubs' words count beside those of transformers 5, of scalings before them.
+#[test]
+fn both_spellings_of_rotary_embeddings_go_together() {
+    let yarn = json!({ "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256 });
+    let hub = [("rope_parameters", Value::Null), ("rope_theta", json!(1e6)), ("rope_scaling", yarn.clone())];
+    let expected = described("llama", &hub).unwrap();
+    assert!(matches!(expected.ropes[0].scaling, RopeScaling::Yarn { .. }));
+    for (parameters, theta) in [
+        (json!({ "rope_type": "default", "rope_theta": 1e6 }), Value::Null),
+        (json!({ "rope_type": "default" }), json!(1e6)),
+        (json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 1e6 }), Value::Null),
+    ] {
+        let fields = [("rope_parameters", parameters), ("rope_theta", theta), ("rope_scaling", yarn.clone())];
+        assert_eq!(described("llama", &fields).unwrap(), expected);
+    }
+    let base = [("rope_parameters", json!({ "rope_type": "default" })), ("rope_theta", json!(1e6))];
+    for nothing in [Value::Null, json!({})] {
+        let fields = [&base[..], &[("rope_scaling", nothing)]].concat();
+        let rope = &described("llama", &fields).unwrap().ropes[0];
+        assert_eq!((rope.theta, &rope.scaling), (1e6, &RopeScaling::None));
+    }
+    // Of Gemma 3, scalings are about layers without a window.
+    let linear = ("rope_scaling", json!({ "rope_type": "linear", "factor": 8.0 }));
+    let spec = described("gemma3", &[linear]).unwrap();
+    let scalings: Vec<_> = spec.ropes.iter().map(|rope| (rope.theta, &rope.scaling)).collect();
+    assert_eq!(scalings, [(1e6, &RopeScaling::Linear(8.0)), (1e4, &RopeScaling::None)]);
+}
+
 /// What transformers' own defaults are is left out of what it writes.
 #[test]
 fn what_is_left_out_is_as_in_transformers() {
