@@ -1,6 +1,6 @@
 //! What do configurations of Llama's kind say? Llama, Mistral, Mixtral, SmolLM 3, Phi 3.
 
-use super::{Family, Mixture, some_windows};
+use super::{Family, Mixture, sliding_layers};
 use crate::arch::config::Config;
 use crate::arch::names::{HF_LLAMA, HF_MIXTRAL, HF_PHI3};
 use crate::arch::{Activation, ArchSpec, ExpertsSpec, QueryGrowth};
@@ -116,21 +116,27 @@ fn mixtral(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
     Ok(Some(Mixture { spec, width, shared: None, sparse: vec![true; n_layers] }))
 }
 
+/// Published configurations have none; where they are switched on, layers that do not rotate positions in have one, unless
+/// `layer_types` says otherwise.
 fn smollm3_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
-    // Published configurations have none.
-    let interval = config.usize_or("no_rope_layer_interval", 4)?;
-    match config.opt_usize("sliding_window")? {
-        Some(_) if config.bool_or("use_sliding_window", false)? => some_windows(config, n_layers, interval),
-        _ => Ok(vec![None; n_layers]),
-    }
+    let window =
+        if config.bool_or("use_sliding_window", false)? { config.opt_usize("sliding_window")? } else { None };
+    let slide = match config.opt("layer_types") {
+        Some(_) => sliding_layers(config, n_layers, 1)?,
+        None => smollm3_rotates(config, n_layers)?.into_iter().map(|rotates| !rotates).collect(),
+    };
+    Ok(slide.into_iter().map(|slides| window.filter(|_| slides)).collect())
 }
 
-/// Every fourth layer does not rotate positions in.
-fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+/// Every fourth layer does not rotate positions in, unless the configuration says otherwise.
+fn smollm3_rotates(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     let interval = config.usize_or("no_rope_layer_interval", 4)?.max(1);
-    let n_layers = spec.layers.len();
     let default = || (1..=n_layers).map(|layer| !layer.is_multiple_of(interval)).collect();
-    let rotates = config.flags("no_rope_layers", n_layers)?.unwrap_or_else(default);
+    Ok(config.flags("no_rope_layers", n_layers)?.unwrap_or_else(default))
+}
+
+fn smollm3(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
+    let rotates = smollm3_rotates(config, spec.layers.len())?;
     for (attention, rotates) in spec.attentions().zip(rotates) {
         attention.rope = rotates.then_some(0);
     }

@@ -336,6 +336,25 @@ fn gemma_3_is_described_in_short_too() {
     }
 }
 
+/// As in transformers: layers that do not rotate positions in have one, where windows are switched on.
+#[test]
+fn windows_of_smollm_3_are_where_positions_are_not_rotated_in() {
+    let base = [("layer_types", Value::Null), ("sliding_window", json!(16))];
+    let windows = |fields: &[(&str, Value)]| -> Vec<bool> {
+        let spec = described("smollm3", &[&base, fields].concat()).unwrap();
+        let window = |at: usize| spec.layers[at].attention().unwrap().window;
+        (0..4).map(|at| window(at) == Some(Window::Sliding(16))).collect()
+    };
+    let on = ("use_sliding_window", json!(true));
+    let listed = ("no_rope_layers", json!([0, 1, 1, 0]));
+    assert_eq!(windows(&[]), [false; 4]);
+    assert_eq!(windows(std::slice::from_ref(&on)), [false, false, false, true]);
+    assert_eq!(windows(&[on.clone(), listed.clone()]), [true, false, false, true]);
+    let [full, sliding] = ["full_attention", "sliding_attention"];
+    let types = ("layer_types", json!([full, sliding, full, full]));
+    assert_eq!(windows(&[on, listed, types]), [false, true, false, false]);
+}
+
 /// A list of widths counts layer by layer.
 #[test]
 fn widths_may_be_listed() {
