@@ -54,27 +54,12 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
 fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     granite(config, spec)?;
     only(config, "mamba_proj_bias", config.bool_or("mamba_proj_bias", false)?, false)?;
-    let n_groups = config.usize_or("mamba_n_groups", 1)?;
-    let state = RecurrentSpec {
-        n_heads: config.usize("mamba_n_heads")?,
-        n_key_heads: n_groups,
-        key_heads: KeyHeads::Consecutive,
-        key_dim: config.usize("mamba_d_state")?,
-        value_dim: config.usize("mamba_d_head")?,
-        convolution: config.usize_or("mamba_d_conv", 4)?,
-        convolution_bias: config.bool_or("mamba_conv_bias", true)?,
-        rule: RecurrentRule::Add { steps: steps(config)? },
-        gate: RecurrentGate::Before,
-        norm_groups: n_groups,
-        rank: None,
-        interleaved: Interleaved::No,
-        decay: StoredDecay::Logarithm,
-    };
     let rotates = match config.opt_str("position_embedding_type")?.unwrap_or("nope") {
         "nope" => false,
         other => only(config, "position_embedding_type", other, "rope").map(|()| true)?,
     };
     let recurrent = recurrent(config, spec.layers.len())?;
+    let state = state(config, spec.hidden_size)?;
     for (layer, recurrent) in spec.layers.iter_mut().zip(recurrent) {
         if recurrent {
             layer.mixer = Mixer::Recurrent(state.clone());
@@ -83,6 +68,32 @@ fn hybrid(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The states of a model, whose sizes may be left out: above all where no layer has one.
+fn state(config: &Config<'_>, hidden_size: usize) -> Result<RecurrentSpec> {
+    let n_groups = config.usize_or("mamba_n_groups", 1)?;
+    let n_heads = config.usize_or("mamba_n_heads", 128)?;
+    let width = "mamba_d_head";
+    let value_dim = match config.opt(width).filter(|found| *found != "auto") {
+        Some(_) => config.usize(width)?,
+        None => hidden_size.saturating_mul(config.usize_or("mamba_expand", 2)?) / n_heads.max(1),
+    };
+    Ok(RecurrentSpec {
+        n_heads,
+        n_key_heads: n_groups,
+        key_heads: KeyHeads::Consecutive,
+        key_dim: config.usize_or("mamba_d_state", 256)?,
+        value_dim,
+        convolution: config.usize_or("mamba_d_conv", 4)?,
+        convolution_bias: config.bool_or("mamba_conv_bias", true)?,
+        rule: RecurrentRule::Add { steps: steps(config)? },
+        gate: RecurrentGate::Before,
+        norm_groups: n_groups,
+        rank: None,
+        interleaved: Interleaved::No,
+        decay: StoredDecay::Logarithm,
+    })
 }
 
 /// Whether each layer keeps a state.

@@ -355,6 +355,24 @@ fn windows_of_smollm_3_are_where_positions_are_not_rotated_in() {
     assert_eq!(windows(&[on, listed, types]), [false, true, false, false]);
 }
 
+/// Of Granite's hybrids, sizes of states may be left out, or follow from others.
+#[test]
+fn sizes_of_granites_states_may_be_left_out() {
+    let whole = described("granitemoehybrid", &[]).unwrap();
+    let state = whole.layers.iter().find_map(LayerSpec::recurrent).unwrap();
+    let expand = state.n_heads * state.value_dim / whole.hidden_size;
+    for width in [json!("auto"), Value::Null] {
+        let fields = [("mamba_d_head", width), ("mamba_expand", json!(expand))];
+        assert_eq!(described("granitemoehybrid", &fields).unwrap(), whole);
+    }
+    let error = described("granitemoehybrid", &[("mamba_d_head", json!("wide"))]).unwrap_err();
+    assert!(error.to_string().contains("mamba_d_head"), "{error}");
+    let sizes = ["mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_expand", "mamba_n_groups"];
+    let attention = ("layer_types", json!(vec!["attention"; whole.n_layers()]));
+    let fields: Vec<_> = sizes.map(|size| (size, Value::Null)).into_iter().chain([attention]).collect();
+    assert!(!described("granitemoehybrid", &fields).unwrap().has_states());
+}
+
 /// A list of widths counts layer by layer.
 #[test]
 fn widths_may_be_listed() {
