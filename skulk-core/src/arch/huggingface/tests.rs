@@ -6,17 +6,57 @@ use super::*;
 use crate::arch::{ExpertGroups, RopeScaling};
 use crate::error::ErrorKind;
 
-/// What a fixture's configuration describes where fields have other values, given as `section.field`.
-fn described(model: &str, fields: &[(&str, Value)]) -> Result<ArchSpec> {
+/// A fixture's configuration where fields have other values, given as `section.field`.
+fn configured(model: &str, fields: &[(&str, Value)]) -> Value {
     let file = format!("{}/../tests/fixtures/models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
     let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     for (field, value) in fields {
         let place = field.split('.').fold(&mut config, |place, key| &mut place[key]);
         *place = value.clone();
     }
-    let spec = spec(&config, &file.into(), String::new())?;
+    config
+}
+
+/// What that describes.
+fn described(model: &str, fields: &[(&str, Value)]) -> Result<ArchSpec> {
+    let spec = spec(&configured(model, fields), &"config.json".into(), String::new())?;
     spec.check()?;
     Ok(spec)
+}
+
+/// What a folder of this configuration is that has tensors of these names.
+fn stored(config: &Value, names: &[&str]) -> ArchSpec {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |at: usize| json!({ "dtype": "F32", "shape": [1], "data_offsets": [4 * at, 4 * at + 4] });
+    let header = names.iter().enumerate().map(|(at, name)| ((*name).to_owned(), entry(at))).collect();
+    let header = Value::Object(header).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    let file = [&length[..], header.as_bytes(), &vec![0; 4 * names.len()]].concat();
+    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    ArchSpec::from_checkpoint(&*crate::weights::open_checkpoint(folder.path()).unwrap()).unwrap()
+}
+
+/// Where configurations say nothing, a head that is stored is used; what they say goes before.
+#[test]
+fn heads_that_are_stored_are_used_unless_they_are_said_to_be_tied() {
+    const TIED: &str = "tie_word_embeddings";
+    let [table, head] = ["model.embed_tokens.weight", "lm_head.weight"];
+    for model in ["ministral3", "gemma3", "smollm3"] {
+        let is_tied =
+            |said: Value, names: &[&str]| stored(&configured(model, &[(TIED, said)]), names).tied_embeddings;
+        let found = [&[table][..], &[table, head]].map(|names| is_tied(Value::Null, names));
+        assert_eq!(found, [true, false], "{model}");
+        assert!(is_tied(json!(true), &[table, head]) && !is_tied(json!(false), &[table]), "{model}");
+    }
+    let text = configured("ministral3", &[(TIED, Value::Null)]);
+    let names = ["language_model.model.embed_tokens.weight", "language_model.lm_head.weight"];
+    for (said, expected) in [(Value::Null, false), (json!(true), true)] {
+        let mut config = json!({ "model_type": "mistral3", "text_config": text, TIED: said });
+        assert_eq!(stored(&config, &names).tied_embeddings, expected);
+        config["text_config"][TIED] = json!(true);
+        assert!(stored(&config, &names).tied_embeddings);
+    }
 }
 
 /// As in transformers, whose Gemma 3 has neither biases in feed-forward blocks nor heads that are rotated in part.

@@ -1,5 +1,7 @@
 //! Which words does this checkpoint use for its tensors? Prefixes, and what conversions call otherwise.
 
+use serde_json::Value;
+
 use crate::arch::ArchSpec;
 use crate::arch::names::{LayerTensor, TensorNames};
 use crate::ids::ExpertIdx;
@@ -45,6 +47,16 @@ fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint:
     let scales = weight.strip_suffix("weight").map(|module| format!("{module}scales"));
     let bias = names.bias(layer, tensor);
     [Some(weight), scales, Some(bias)].iter().flatten().any(|name| checkpoint.tensor(name).is_some())
+}
+
+/// Where no configuration says whether the embedding table is the head, a head that is stored is not left out. What
+/// transformers takes for granted changes: of Ministral 3 it was one, then the other.
+pub(in crate::arch) fn head(spec: &mut ArchSpec, config: &Value, checkpoint: &dyn Checkpoint) {
+    let says = |config: &Value| config.get("tie_word_embeddings").is_some_and(|tied| !tied.is_null());
+    let is_said = says(config) || config.get("text_config").is_some_and(says);
+    if !is_said && checkpoint.tensor(&spec.names.head()).is_some() {
+        spec.tied_embeddings = false;
+    }
 }
 
 /// Of some families, MLX stores norms with what is added to them: its words tell, or convolutions with their channels last.
