@@ -59,6 +59,19 @@ fn heads_that_are_stored_are_used_unless_they_are_said_to_be_tied() {
     }
 }
 
+/// Models that transformers saves without their heads, as embeddings of texts, have no word before their tensors' names.
+#[test]
+fn decoders_by_themselves_have_no_prefix() {
+    let config = configured("qwen3_vl", &[]);
+    for (table, norm) in [
+        ("embed_tokens.weight", "norm.weight"),
+        ("model.embed_tokens.weight", "model.norm.weight"),
+        ("norm.weight", "model.norm.weight"),
+    ] {
+        assert_eq!(stored(&config, &[table]).names.output_norm(), norm);
+    }
+}
+
 /// As in transformers, whose Gemma 3 has neither biases in feed-forward blocks nor heads that are rotated in part.
 #[test]
 fn gemma_3_has_no_variants() {

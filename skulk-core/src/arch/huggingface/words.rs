@@ -14,7 +14,8 @@ pub(in crate::arch) fn prefix(checkpoint: &dyn Checkpoint) -> String {
     }
     let known =
         ["model.", "language_model.model.", "model.language_model."].map(|prefix| (prefix, "embed_tokens"));
-    let mut known = known.into_iter().chain([("backbone.", "embeddings")]);
+    // Decoders that were saved by themselves have none.
+    let mut known = known.into_iter().chain([("backbone.", "embeddings"), ("", "embed_tokens")]);
     let found = known.find(|(prefix, table)| {
         // Scales are floats, whatever is wrong with a quantised table.
         ["weight", "scales"]
