@@ -354,7 +354,7 @@ fn configurations() {
         ("model_type", json!("mamba"), ArchUnsupported, "mamba"),
         ("model_type", json!(7), ConfigInvalid, "model_type"),
         ("hidden_act", json!("relu6"), ArchUnsupported, "relu6"),
-        ("rope_parameters", rope("dynamic"), ArchUnsupported, "dynamic"),
+        ("rope_parameters", rope("axial"), ArchUnsupported, "axial"),
         ("rope_parameters", rope("yarn"), ConfigInvalid, "rope_parameters.factor"),
         ("rope_parameters", rope("linear"), ConfigInvalid, "rope_parameters.factor"),
         ("rope_parameters", json!([1]), ConfigInvalid, "rope_parameters"),

@@ -107,7 +107,8 @@ pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(Rope
     };
     let plain = |scaling| Ok((scaling, 1.0));
     match section.opt_str("rope_type")?.or(section.opt_str("type")?).unwrap_or("default") {
-        "default" => plain(RopeScaling::None),
+        // Beyond the positions of training alone, and no context is longer.
+        "default" | "dynamic" => plain(RopeScaling::None),
         "linear" => plain(RopeScaling::Linear(section.f64("factor")?)),
         "llama3" => plain(RopeScaling::Llama3 {
             factor: section.f64("factor")?,
@@ -154,8 +155,10 @@ pub(super) fn scaling(config: &Config<'_>, section: &Config<'_>) -> Result<(Rope
             };
             Ok((scaling, amplitude as f32))
         }
-        other => Err(unsupported("the rope scaling", other, "default, linear, llama3, yarn, longrope")
-            .with("file", config.file.display())
-            .with("field", "rope_type")),
+        other => {
+            Err(unsupported("the rope scaling", other, "default, linear, dynamic, llama3, yarn, longrope")
+                .with("file", config.file.display())
+                .with("field", "rope_type"))
+        }
     }
 }

@@ -91,7 +91,7 @@ fn impossible_and_unknown_values_are_told() {
     let cases = [
         ("phi3", "rope_parameters.short_factor", json!([1.0, 2.0]), ConfigInvalid, "rope factors"),
         ("phi3", "rope_parameters.long_factor", json!(["a"]), ConfigInvalid, "long_factor"),
-        ("phi3", "rope_parameters.rope_type", json!("dynamic"), ArchUnsupported, "dynamic"),
+        ("phi3", "rope_parameters.rope_type", json!("axial"), ArchUnsupported, "axial"),
         ("phi3", "rope_parameters.partial_rotary_factor", json!(1.5), ConfigInvalid, "partial_rotary_factor"),
         ("ministral3", "rope_parameters.factor", json!(0), ConfigInvalid, "factor"),
         (
@@ -272,6 +272,17 @@ fn both_spellings_of_rotary_embeddings_go_together() {
     let spec = described("gemma3", &[linear]).unwrap();
     let scalings: Vec<_> = spec.ropes.iter().map(|rope| (rope.theta, &rope.scaling)).collect();
     assert_eq!(scalings, [(1e6, &RopeScaling::Linear(8.0)), (1e4, &RopeScaling::None)]);
+}
+
+/// Dynamic scaling changes what is beyond trained positions, which no context has.
+#[test]
+fn dynamic_scaling_is_none_within_trained_positions() {
+    let scaled = |rope: Value| described("llama", &[("rope_parameters", rope)]).unwrap();
+    let plain = scaled(json!({ "rope_type": "default", "rope_theta": 1e4 }));
+    assert_eq!(scaled(json!({ "rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4 })), plain);
+    let hub =
+        [("rope_parameters", Value::Null), ("rope_scaling", json!({ "type": "dynamic", "factor": 2.0 }))];
+    assert_eq!(described("llama", &hub).unwrap(), plain);
 }
 
 /// What transformers' own defaults are is left out of what it writes.
