@@ -360,7 +360,7 @@ fn what_cannot_be_is_refused() {
         ("decoder_sparse_step", json!(0), ConfigInvalid, "decoder_sparse_step"),
         ("mlp_only_layers", json!(["first"]), ConfigInvalid, "mlp_only_layers"),
         ("mlp_only_layers", json!([1]), TensorMissing, "layers.1.mlp.gate_proj.weight"),
-        ("use_sliding_window", json!(true), ArchUnsupported, "use_sliding_window"),
+        ("hidden_act", json!("relu6"), ArchUnsupported, "relu6"),
     ] {
         write_folder(folder.path(), &tensors, &[(field, value.clone())]);
         expect(&format!("{field} = {value}"), folder.path(), kind, name);

@@ -1,9 +1,9 @@
 //! What do configurations of Qwen's kind say? Qwen 2, 2.5 and 3, dense and with experts.
 
 use super::llama::LLAMA;
-use super::{Family, Mixture};
+use super::{Family, Mixture, sliding_layers};
 use crate::arch::config::Config;
-use crate::arch::{ExpertsSpec, QkNorm, unsupported};
+use crate::arch::{ExpertsSpec, QkNorm};
 use crate::error::Result;
 
 pub(super) const QWEN2: Family = Family {
@@ -26,16 +26,31 @@ pub(super) const QWEN3: Family = Family {
     ..LLAMA
 };
 
-pub(super) const QWEN3_MOE: Family =
-    Family { label: "qwen3_moe", head_dim: LLAMA.head_dim, mixture: qwen3_moe, ..QWEN3 };
+pub(super) const QWEN3_MOE: Family = Family {
+    label: "qwen3_moe",
+    head_dim: LLAMA.head_dim,
+    windows: |config, n_layers| Ok(vec![window(config)?; n_layers]),
+    mixture: qwen3_moe,
+    ..QWEN3
+};
 
-/// Published configurations name a window and switch it off.
+/// The window, where it is switched on: published configurations name one and switch it off.
+fn window(config: &Config<'_>) -> Result<Option<usize>> {
+    let is_on = config.bool_or("use_sliding_window", false)?;
+    if is_on { config.usize_unless_null("sliding_window", 4096) } else { Ok(None) }
+}
+
+/// Layers from the `max_window_layers`-th on have it, unless `layer_types` says otherwise.
 fn qwen_windows(config: &Config<'_>, n_layers: usize) -> Result<Vec<Option<usize>>> {
-    if config.bool_or("use_sliding_window", false)? {
-        return Err(unsupported("the variant", "use_sliding_window", "attention to all positions")
-            .with("file", config.file.display()));
-    }
-    Ok(vec![None; n_layers])
+    let Some(window) = window(config)? else { return Ok(vec![None; n_layers]) };
+    let slide = match config.opt("layer_types") {
+        Some(_) => sliding_layers(config, n_layers, 1)?,
+        None => {
+            let first = config.usize_or("max_window_layers", 28)?;
+            (0..n_layers).map(|layer| layer >= first).collect()
+        }
+    };
+    Ok(slide.into_iter().map(|slides| slides.then_some(window)).collect())
 }
 
 pub(super) fn qwen3_moe(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {

@@ -437,6 +437,36 @@ fn sizes_of_granites_states_may_be_left_out() {
     assert!(!described("granitemoehybrid", &fields).unwrap().has_states());
 }
 
+/// As in transformers: the last layers have one, of models with experts all layers.
+#[test]
+fn windows_of_qwen_may_be_switched_on() {
+    let windows = |model: &str, fields: &[(&str, Value)]| -> Vec<_> {
+        let base = [("layer_types", Value::Null), ("sliding_window", json!(16))];
+        let mut spec = described(model, &[&base, fields].concat()).unwrap();
+        spec.attentions().map(|attention| attention.window).collect::<Vec<_>>()
+    };
+    let [on, off] = [true, false].map(|on| ("use_sliding_window", json!(on)));
+    let sliding = Some(Window::Sliding(16));
+    let from_1 = ("max_window_layers", json!(1));
+    for model in ["qwen2", "qwen3"] {
+        let of =
+            |fields: &[(&str, Value)]| windows("qwen2", &[&[("model_type", json!(model))], fields].concat());
+        let n = of(&[]).len();
+        assert_eq!(of(&[off.clone(), from_1.clone()]), vec![None; n], "{model}");
+        assert_eq!(of(std::slice::from_ref(&on)), vec![None; n], "{model}");
+        let found = of(&[on.clone(), from_1.clone()]);
+        assert_eq!((found[0], &found[1..]), (None, &vec![sliding; n - 1][..]), "{model}");
+        let none = [on.clone(), from_1.clone(), ("sliding_window", Value::Null)];
+        assert_eq!(of(&none), vec![None; n], "{model}");
+        let types: Vec<_> =
+            (0..n).map(|at| ["full_attention", "sliding_attention"][usize::from(at == 0)]).collect();
+        let found = of(&[on.clone(), from_1.clone(), ("layer_types", json!(types))]);
+        assert_eq!((found[0], &found[1..]), (sliding, &vec![None; n - 1][..]), "{model}");
+    }
+    let found = windows("qwen3_moe_mlx", &[on, from_1]);
+    assert_eq!(found, vec![sliding; found.len()]);
+}
+
 /// A list of widths counts layer by layer.
 #[test]
 fn widths_may_be_listed() {
