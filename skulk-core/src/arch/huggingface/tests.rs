@@ -285,6 +285,23 @@ fn dynamic_scaling_is_none_within_trained_positions() {
     assert_eq!(described("llama", &hub).unwrap(), plain);
 }
 
+/// As transformers does it: in the section of the rotary embedding, or beside it.
+#[test]
+fn rope_bases_are_stated_in_two_places() {
+    let base = |model: &str, fields: &[(&str, Value)]| described(model, fields).unwrap().ropes[0].theta;
+    let beside = |section: Value| {
+        [("rope_theta", json!(5e5)), ("rope_parameters", section), ("partial_rotary_factor", json!(0.5))]
+    };
+    for model in ["qwen3_5", "llama"] {
+        assert_eq!(base(model, &beside(json!({"rope_type": "default"}))), 5e5, "{model}");
+        assert_eq!(base(model, &beside(json!({"rope_type": "default", "rope_theta": 2e4}))), 2e4, "{model}");
+    }
+    let in_scaling = json!({"type": "linear", "factor": 2.0, "rope_theta": 3e4});
+    let fields =
+        [("rope_parameters", Value::Null), ("rope_scaling", in_scaling), ("rope_theta", Value::Null)];
+    assert_eq!(base("llama", &fields), 3e4);
+}
+
 /// What transformers' own defaults are is left out of what it writes.
 #[test]
 fn what_is_left_out_is_as_in_transformers() {
