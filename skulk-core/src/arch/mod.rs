@@ -168,7 +168,7 @@ impl ArchSpec {
                 let mut spec = huggingface::spec(&metadata.config, &file, huggingface::prefix(checkpoint))?;
                 huggingface::reword(&mut spec, checkpoint);
                 huggingface::converted(&mut spec, checkpoint);
-                huggingface::head(&mut spec, &metadata.config, checkpoint);
+                spec.tied_embeddings &= !huggingface::own_head(&spec, &metadata.config, checkpoint);
                 spec
             }
             Metadata::Vindex(metadata) => {

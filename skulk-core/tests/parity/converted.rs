@@ -222,3 +222,37 @@ fn heads_of_wrong_shapes_are_refused() {
         assert!(error.to_string().contains(&name), "{error}");
     }
 }
+
+/// What a checkpoint of this fixture computes that was changed so, where the engine runs it, is what the fixture's reference
+/// says.
+fn computes_the_same(model: &str, change: impl FnOnce(&mut Checkpoint)) {
+    let path = fixtures::path(model);
+    if Stages::load(&path, &short(&path, &setup())).is_err() {
+        return;
+    }
+    let mut checkpoint = Checkpoint::read(&path);
+    change(&mut checkpoint);
+    println!("{model}");
+    let folder = checkpoint.written();
+    compare(folder.path(), &longest(&path), &Setup { precision: Precision::Fast, ..setup() }, F32_CACHE);
+}
+
+/// A head that is another matrix than the table counts, whatever the configuration ties; a copy of the table does not.
+#[test]
+fn heads_beside_tables() {
+    const HEAD: &str = "lm_head.weight";
+    for model in ["mistral", "nemotron_h", "qwen3_next"] {
+        computes_the_same(model, |checkpoint| {
+            assert!(checkpoint.weights.contains_key(HEAD));
+            checkpoint.config["tie_word_embeddings"] = true.into();
+        });
+    }
+    computes_the_same("llama", |checkpoint| {
+        assert_eq!(checkpoint.config["tie_word_embeddings"], true);
+        let table = checkpoint.weights["model.embed_tokens.weight"].clone();
+        checkpoint.weights.insert(HEAD.into(), table);
+        let folder = checkpoint.written();
+        let arch = skulk::arch::ArchSpec::from_checkpoint(&*open_checkpoint(folder.path()).unwrap()).unwrap();
+        assert!(arch.tied_embeddings);
+    });
+}

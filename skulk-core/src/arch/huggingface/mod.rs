@@ -31,7 +31,7 @@ use serde_json::Value;
 use self::common::Common;
 pub(super) use self::eagle::eagle;
 use self::rope::Asked;
-pub(super) use self::words::{converted, head, prefix, reword};
+pub(super) use self::words::{converted, own_head, prefix, reword};
 use super::config::Config;
 use super::names::{Spelling, TensorNames};
 use super::{

@@ -50,14 +50,31 @@ fn is_called(names: &TensorNames, layer: usize, tensor: LayerTensor, checkpoint:
     [Some(weight), scales, Some(bias)].iter().flatten().any(|name| checkpoint.tensor(name).is_some())
 }
 
-/// Where no configuration says whether the embedding table is the head, a head that is stored is not left out. What
-/// transformers takes for granted changes: of Ministral 3 it was one, then the other.
-pub(in crate::arch) fn head(spec: &mut ArchSpec, config: &Value, checkpoint: &dyn Checkpoint) {
+/// Rows that are compared of a head and of the table: training changes all, as every token has a part in each loss.
+const COMPARED: usize = 512;
+
+/// Whether the output head is a matrix of its own where the family or the configuration ties it to the embedding table.
+/// transformers 5 goes by the weights, too; most such heads are copies. Quantised ones are not compared: they count
+/// where no configuration says that they are tied.
+pub(in crate::arch) fn own_head(spec: &ArchSpec, config: &Value, checkpoint: &dyn Checkpoint) -> bool {
+    let names = [spec.names.embedding(), spec.names.head()];
+    let [Some(table), Some(head)] = names.each_ref().map(|name| checkpoint.tensor(name)) else {
+        return false;
+    };
     let says = |config: &Value| config.get("tie_word_embeddings").is_some_and(|tied| !tied.is_null());
     let is_said = says(config) || config.get("text_config").is_some_and(says);
-    if !is_said && checkpoint.tensor(&spec.names.head()).is_some() {
-        spec.tied_embeddings = false;
+    if (table.dtype, &table.shape) != (head.dtype, &head.shape) || table.dtype.is_quantised() {
+        return !is_said;
     }
+    let (Some(&rows), [Ok(table), Ok(head)]) =
+        (head.shape.first(), names.each_ref().map(|name| checkpoint.region(name)))
+    else {
+        return !is_said;
+    };
+    let len = head.bytes().len() / rows.max(1);
+    let row = |row: usize| row * len..row.saturating_add(1) * len;
+    let differs = |at: usize| table.bytes().get(row(at)) != head.bytes().get(row(at));
+    (0..rows).step_by(rows.div_ceil(COMPARED).max(1)).any(differs)
 }
 
 /// Of some families, MLX stores norms with what is added to them: its words tell, or convolutions with their channels last.
