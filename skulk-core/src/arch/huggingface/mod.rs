@@ -103,10 +103,11 @@ pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<Arc
         }
     };
     let mut spec = describe(&config, prefix, family)?;
-    // Wrappers may say it of their text part.
-    if config.opt("tie_word_embeddings").is_none() {
-        spec.tied_embeddings = root.bool_or("tie_word_embeddings", spec.tied_embeddings)?;
-    }
+    // Wrappers may say it of their text part, by whose word transformers 5 goes, and older versions by the part's: where
+    // one of both ties, there need not be a head.
+    let field = "tie_word_embeddings";
+    let of_root = root.bool_or(field, spec.tied_embeddings)?;
+    spec.tied_embeddings = of_root || config.opt(field).is_some() && spec.tied_embeddings;
     Ok(spec)
 }
 

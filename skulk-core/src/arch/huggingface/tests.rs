@@ -356,6 +356,19 @@ fn layers_that_choose_are_spelt_in_three_ways() {
     assert!(!listed.can_cut(2) && listed.can_cut(1) && listed.can_cut(3));
 }
 
+/// transformers 5 goes by a wrapper's word, older versions went by its text part's: one of both is enough.
+#[test]
+fn wrappers_tie_or_their_texts_do() {
+    let tied = |of_text: Value, of_root: Value| {
+        let fields = [("text_config.tie_word_embeddings", of_text), ("tie_word_embeddings", of_root)];
+        described("qwen3_vl", &fields).unwrap().tied_embeddings
+    };
+    assert!(tied(json!(false), json!(true)) && tied(json!(true), json!(false)));
+    assert!(tied(json!(true), Value::Null) && tied(Value::Null, json!(true)));
+    assert!(!tied(json!(false), json!(false)) && !tied(Value::Null, json!(false)));
+    assert!(!tied(json!(false), Value::Null) && !tied(Value::Null, Value::Null));
+}
+
 /// Hubs wrap Gemma 3n's text, and leave out what the published models have.
 #[test]
 fn gemma_3n_is_described_in_short_too() {
