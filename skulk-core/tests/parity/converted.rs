@@ -237,6 +237,19 @@ fn computes_the_same(model: &str, change: impl FnOnce(&mut Checkpoint)) {
     compare(folder.path(), &longest(&path), &Setup { precision: Precision::Fast, ..setup() }, F32_CACHE);
 }
 
+/// Dense blocks of Kimi Linear are called as those of experts, and its configuration has no section for states, as
+/// transformers 5 writes both.
+#[test]
+fn kimi_linear_of_transformers_computes_the_same() {
+    computes_the_same("kimi_linear", |checkpoint| {
+        let (ours, theirs) = ("layers.0.mlp.", "layers.0.block_sparse_moe.");
+        let named = std::mem::take(&mut checkpoint.weights).into_iter();
+        checkpoint.weights = named.map(|(name, tensor)| (name.replace(ours, theirs), tensor)).collect();
+        assert!(checkpoint.weights.contains_key(&format!("model.{theirs}up_proj.weight")));
+        checkpoint.config.as_object_mut().unwrap().remove("linear_attn_config");
+    });
+}
+
 /// A head that is another matrix than the table counts, whatever the configuration ties; a copy of the table does not.
 #[test]
 fn heads_beside_tables() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::deepseek::{DEEPSEEK_V3, latent, sparse_layers};
+use super::qwen_next::recurrent_layers;
 use super::{Family, Mixture, only};
 use crate::arch::config::Config;
 use crate::arch::names::HF_KIMI_LINEAR;
@@ -61,15 +62,21 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     spec.names = names;
     spec.ropes.clear();
     spec.attentions().for_each(|attention| attention.rope = None);
-    let section = config.section("linear_attn_config")?;
-    let (n_heads, dim) = (section.usize("num_heads")?, section.usize("head_dim")?);
+    // transformers 5 writes the same beside everything else, unless it has read a section.
+    let apart = config.opt("linear_attn_config").is_some() || config.opt("linear_num_heads").is_none();
+    let section = if apart { config.section("linear_attn_config")? } else { *config };
+    let [n_heads, dim, convolution] = match apart {
+        true => ["num_heads", "head_dim", "short_conv_kernel_size"],
+        false => ["linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"],
+    };
+    let (n_heads, dim) = (section.usize(n_heads)?, section.usize(dim)?);
     let state = RecurrentSpec {
         n_heads,
         n_key_heads: n_heads,
         key_heads: KeyHeads::Consecutive,
         key_dim: dim,
         value_dim: dim,
-        convolution: section.usize_or("short_conv_kernel_size", 4)?,
+        convolution: section.usize_or(convolution, 4)?,
         convolution_bias: false,
         rule: RecurrentRule::DeltaOfElements,
         gate: RecurrentGate::SigmoidBehind,
@@ -78,19 +85,28 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
         interleaved: Interleaved::No,
         decay: StoredDecay::Logarithm,
     };
-    // Layers are counted from 1, and each is in one of both lists.
-    let [keeps, attends] = ["kda_layers", "full_attn_layers"].map(|field| section.usizes(field));
-    let (keeps, attends): (BTreeSet<_>, BTreeSet<_>) = (keeps?, attends?);
-    for (at, layer) in (1..).zip(&mut spec.layers) {
-        match (keeps.contains(&at), attends.contains(&at)) {
-            (true, false) => layer.mixer = Mixer::Recurrent(state.clone()),
-            (false, true) => {}
-            _ => {
-                let message =
-                    format!("expected layer {at} in this list or in full_attn_layers, and not in both");
-                return Err(section.error("kda_layers", message));
-            }
-        }
+    let recurrent = match apart {
+        true => listed(&section, spec.layers.len())?,
+        // The layers that attend are no rule here.
+        false => config.strs("layer_types").and_then(|_| recurrent_layers(config, spec.layers.len()))?,
+    };
+    for (layer, _) in spec.layers.iter_mut().zip(recurrent).filter(|(_, recurrent)| *recurrent) {
+        layer.mixer = Mixer::Recurrent(state.clone());
     }
     Ok(())
+}
+
+/// Whether each layer keeps a state. Layers are counted from 1, and each is in one of both lists.
+fn listed(section: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
+    let [keeps, attends] = ["kda_layers", "full_attn_layers"].map(|field| section.usizes(field));
+    let (keeps, attends): (BTreeSet<_>, BTreeSet<_>) = (keeps?, attends?);
+    let keeps = |at| match (keeps.contains(&at), attends.contains(&at)) {
+        (true, false) => Ok(true),
+        (false, true) => Ok(false),
+        _ => {
+            let message = format!("expected layer {at} in this list or in full_attn_layers, and not in both");
+            Err(section.error("kda_layers", message))
+        }
+    };
+    (1..=n_layers).map(keeps).collect()
 }

@@ -53,7 +53,7 @@ fn experts(config: &Config<'_>, n_layers: usize, normalise: bool) -> Result<Opti
 }
 
 /// Whether each layer keeps a state: `layer_types`, or all but each `full_attention_interval`-th.
-fn recurrent_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
+pub(super) fn recurrent_layers(config: &Config<'_>, n_layers: usize) -> Result<Vec<bool>> {
     let Some(types) = config.opt("layer_types") else {
         let interval = config.usize_or("full_attention_interval", 4)?.max(1);
         return Ok((1..=n_layers).map(|layer| !layer.is_multiple_of(interval)).collect());

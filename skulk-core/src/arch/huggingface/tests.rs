@@ -164,7 +164,6 @@ fn impossible_and_unknown_values_are_told() {
         ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2]), ConfigInvalid, "layer 3"),
         ("kimi_linear", "linear_attn_config.kda_layers", json!([1, 2, 3, 4]), ConfigInvalid, "layer 4"),
         ("kimi_linear", "linear_attn_config.head_dim", json!(0), ConfigInvalid, "key dimension"),
-        ("kimi_linear", "linear_attn_config", Value::Null, ConfigInvalid, "linear_attn_config"),
         ("kimi_linear", "mla_use_nope", json!(false), ArchUnsupported, "mla_use_nope"),
         ("kimi_linear", "q_lora_rank", json!(32), ArchUnsupported, "q_lora_rank"),
         ("kimi_linear", "num_experts", Value::Null, ConfigInvalid, "num_experts"),
@@ -367,6 +366,20 @@ fn wrappers_tie_or_their_texts_do() {
     assert!(tied(json!(true), Value::Null) && tied(Value::Null, json!(true)));
     assert!(!tied(json!(false), json!(false)) && !tied(Value::Null, json!(false)));
     assert!(!tied(json!(false), Value::Null) && !tied(Value::Null, Value::Null));
+}
+
+/// transformers 5 writes of Kimi Linear what hubs have in a section without it.
+#[test]
+fn states_of_kimi_linear_are_spelt_in_two_ways() {
+    let (listed, section) = (described("kimi_linear", &[]).unwrap(), "linear_attn_config");
+    assert_eq!(described("kimi_linear", &[(section, Value::Null)]).unwrap(), listed);
+    assert_eq!(described("kimi_linear", &[("layer_types", Value::Null)]).unwrap(), listed);
+    let fields = [(section, Value::Null), ("layer_types", json!(["linear_attention"]))];
+    let error = described("kimi_linear", &fields).unwrap_err();
+    assert!(error.to_string().contains("layer_types"), "{error}");
+    let fields = [(section, Value::Null), ("linear_num_heads", Value::Null)];
+    let error = described("kimi_linear", &fields).unwrap_err();
+    assert!(error.to_string().contains(section), "{error}");
 }
 
 /// Hubs wrap Gemma 3n's text, and leave out what the published models have.

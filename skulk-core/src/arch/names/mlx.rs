@@ -36,6 +36,11 @@ pub(super) const HEADS: &[Words] = &[OF_HEADS];
 pub(super) const KIMI_LINEAR: &[Words] = &[
     OF_HEADS,
     words(&[
+    words(&[
+        (FfnGate, "block_sparse_moe.gate_proj"),
+        (FfnUp, "block_sparse_moe.up_proj"),
+        (FfnDown, "block_sparse_moe.down_proj"),
+    ]),
         (ExpertGate, "mlp.switch_mlp.gate_proj"),
         (ExpertUp, "mlp.switch_mlp.up_proj"),
         (ExpertDown, "mlp.switch_mlp.down_proj"),
