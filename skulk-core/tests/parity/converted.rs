@@ -237,6 +237,44 @@ fn computes_the_same(model: &str, change: impl FnOnce(&mut Checkpoint)) {
     compare(folder.path(), &longest(&path), &Setup { precision: Precision::Fast, ..setup() }, F32_CACHE);
 }
 
+/// Experts in the stacks that transformers 5 has them in, gates before ups.
+#[test]
+fn stacked_experts_compute_the_same() {
+    for model in ["deepseek_v3", "glm4_moe", "glm_moe_dsa", "qwen3_next"] {
+        computes_the_same(model, |checkpoint| {
+            let mut stacks = std::collections::BTreeMap::<String, Vec<[Tensor; 3]>>::new();
+            let first = |name: &String| name.strip_suffix(".0.gate_proj.weight").map(str::to_owned);
+            for before in checkpoint.weights.keys().filter_map(first).collect::<Vec<_>>() {
+                let of = |expert: usize, word: &str| format!("{before}.{expert}.{word}_proj.weight");
+                let mut experts = Vec::new();
+                while checkpoint.weights.contains_key(&of(experts.len(), "up")) {
+                    let parts = ["gate", "up", "down"].map(|word| of(experts.len(), word));
+                    experts.push(parts.map(|name| checkpoint.weights.remove(&name).unwrap()));
+                }
+                stacks.insert(before, experts);
+            }
+            assert!(!stacks.is_empty());
+            for (before, experts) in stacks {
+                let [gate, _, down] = &experts[0];
+                let shapes = [[experts.len(), gate.shape[0] * 2, gate.shape[1]], {
+                    [experts.len(), down.shape[0], down.shape[1]]
+                }];
+                let bytes = |parts: &[usize]| {
+                    let all = experts.iter().flat_map(|expert| parts.iter().map(|part| &expert[*part]));
+                    all.flat_map(|tensor| tensor.bytes.clone()).collect::<Vec<_>>()
+                };
+                for ((word, parts), shape) in
+                    [("gate_up_proj", &[0, 1][..]), ("down_proj", &[2])].into_iter().zip(shapes)
+                {
+                    let stack =
+                        Tensor { dtype: gate.dtype.clone(), shape: shape.to_vec(), bytes: bytes(parts) };
+                    checkpoint.weights.insert(format!("{before}.{word}"), stack);
+                }
+            }
+        });
+    }
+}
+
 /// Dense blocks of Kimi Linear are called as those of experts, and its configuration has no section for states, as
 /// transformers 5 writes both.
 #[test]

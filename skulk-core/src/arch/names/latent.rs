@@ -7,7 +7,7 @@ use super::LayerTensor::{
 };
 use super::llama::{HF_ATTENTION, HF_DENSE};
 use super::mlx;
-use super::spelling::{Spelling, hugging_face, hugging_face_or};
+use super::spelling::{STACKED, Spelling, hugging_face_or};
 
 /// What DeepSeek-V3 has behind attention, and who took its words over.
 const HF_DEEPSEEK_EXPERTS: &[(LayerTensor, &str)] = &[
@@ -24,7 +24,7 @@ const HF_DEEPSEEK_EXPERTS: &[(LayerTensor, &str)] = &[
 
 /// Hugging Face glm4_moe.
 pub(in crate::arch) static HF_GLM4_MOE: Spelling =
-    hugging_face(&[HF_ATTENTION, HF_DENSE, HF_DEEPSEEK_EXPERTS]);
+    hugging_face_or(&[STACKED], &[HF_ATTENTION, HF_DENSE, HF_DEEPSEEK_EXPERTS]);
 
 /// What attention to latent vectors has but for queries. In one tensor lie projections to latent vectors and to the part of
 /// keys beside them; in another those of latent vectors to keys and values, of head after head.

@@ -6,7 +6,7 @@ use super::LayerTensor::{
     SharedDown, SharedGate, SharedUp, Sinks, Value,
 };
 use super::mlx;
-use super::spelling::{Spelling, Stacks, hugging_face, hugging_face_or};
+use super::spelling::{STACKED, Spelling, Stacks, hugging_face, hugging_face_or};
 
 pub(super) const HF_ATTENTION: &[(LayerTensor, &str)] = &[
     (AttentionNorm, "input_layernorm"),
@@ -25,17 +25,20 @@ const HF_FUSED_DENSE: &[(LayerTensor, &str)] =
     &[(FfnGate, "mlp.gate_up_proj"), (FfnUp, "mlp.gate_up_proj"), (FfnDown, "mlp.down_proj")];
 
 /// Hugging Face llama, qwen3 and qwen3_moe.
-pub(in crate::arch) static HF_LLAMA: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_DENSE,
+pub(in crate::arch) static HF_LLAMA: Spelling = hugging_face_or(
+    &[STACKED],
     &[
-        (FfnNorm, "post_attention_layernorm"),
-        (Router, "mlp.gate"),
-        (ExpertGate, "mlp.experts.{}.gate_proj"),
-        (ExpertUp, "mlp.experts.{}.up_proj"),
-        (ExpertDown, "mlp.experts.{}.down_proj"),
+        HF_ATTENTION,
+        HF_DENSE,
+        &[
+            (FfnNorm, "post_attention_layernorm"),
+            (Router, "mlp.gate"),
+            (ExpertGate, "mlp.experts.{}.gate_proj"),
+            (ExpertUp, "mlp.experts.{}.up_proj"),
+            (ExpertDown, "mlp.experts.{}.down_proj"),
+        ],
     ],
-]);
+);
 
 /// Hugging Face mixtral.
 pub(in crate::arch) static HF_MIXTRAL: Spelling = hugging_face(&[

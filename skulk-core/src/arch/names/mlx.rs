@@ -8,7 +8,7 @@ use super::LayerTensor::{
     LatentValues, QueryConvolution, Router, RouterCorrection, SharedDown, SharedGate, SharedUp,
     ValueConvolution,
 };
-use super::spelling::{Spelling, Words};
+use super::spelling::{STACKED, Spelling, Words};
 
 /// The word for experts' tensors in a stack that stood apart; of experts without gates it is another one.
 pub(super) fn switch(tensor: LayerTensor, spelling: &Spelling) -> Option<&'static str> {
@@ -30,17 +30,18 @@ const fn words(roles: &'static [(LayerTensor, &'static str)]) -> Words {
 
 /// Each head's matrices in stacks of their own: to latent vectors `[heads, rank, plain]`, from them `[heads, value, rank]`.
 const OF_HEADS: Words = words(&[(LatentKeys, "self_attn.embed_q"), (LatentValues, "self_attn.unembed_out")]);
-pub(super) const HEADS: &[Words] = &[OF_HEADS];
+pub(super) const HEADS: &[Words] = &[OF_HEADS, STACKED];
 
-/// The same; blocks of experts are called as other families' are, and convolutions otherwise.
+/// The same; blocks of experts are called as other families' are, and convolutions otherwise. transformers 5 calls dense
+/// blocks as it calls those of experts.
 pub(super) const KIMI_LINEAR: &[Words] = &[
     OF_HEADS,
-    words(&[
     words(&[
         (FfnGate, "block_sparse_moe.gate_proj"),
         (FfnUp, "block_sparse_moe.up_proj"),
         (FfnDown, "block_sparse_moe.down_proj"),
     ]),
+    words(&[
         (ExpertGate, "mlp.switch_mlp.gate_proj"),
         (ExpertUp, "mlp.switch_mlp.up_proj"),
         (ExpertDown, "mlp.switch_mlp.down_proj"),

@@ -10,7 +10,7 @@ use super::LayerTensor::{
 use super::latent::HF_LATENT;
 use super::llama::{HF_ATTENTION, HF_DENSE};
 use super::mlx;
-use super::spelling::{Spelling, Words, hugging_face, hugging_face_or};
+use super::spelling::{STACKED, Spelling, hugging_face, hugging_face_or};
 
 /// What layers of Qwen's with a state have in common.
 const HF_DELTA: &[(LayerTensor, &str)] = &[
@@ -40,21 +40,24 @@ const HF_QWEN_EXPERTS: &[(LayerTensor, &str)] = &[
 ];
 
 /// Hugging Face qwen3_next.
-pub(in crate::arch) static HF_QWEN3_NEXT: Spelling = hugging_face(&[
-    HF_ATTENTION,
-    HF_DENSE,
+pub(in crate::arch) static HF_QWEN3_NEXT: Spelling = hugging_face_or(
+    &[STACKED],
     &[
-        (StateQuery, "linear_attn.in_proj_qkvz"),
-        (StateKey, "linear_attn.in_proj_qkvz"),
-        (StateValue, "linear_attn.in_proj_qkvz"),
-        (StateGate, "linear_attn.in_proj_qkvz"),
-        (StateShare, "linear_attn.in_proj_ba"),
-        (StateStep, "linear_attn.in_proj_ba"),
+        HF_ATTENTION,
+        HF_DENSE,
+        &[
+            (StateQuery, "linear_attn.in_proj_qkvz"),
+            (StateKey, "linear_attn.in_proj_qkvz"),
+            (StateValue, "linear_attn.in_proj_qkvz"),
+            (StateGate, "linear_attn.in_proj_qkvz"),
+            (StateShare, "linear_attn.in_proj_ba"),
+            (StateStep, "linear_attn.in_proj_ba"),
+        ],
+        HF_DELTA,
+        HF_QWEN_SHARED,
+        HF_QWEN_EXPERTS,
     ],
-    HF_DELTA,
-    HF_QWEN_SHARED,
-    HF_QWEN_EXPERTS,
-]);
+);
 
 const HF_QWEN3_5_DELTA: &[(LayerTensor, &str)] = &[
     (StateQuery, "linear_attn.in_proj_qkv"),
@@ -67,14 +70,7 @@ const HF_QWEN3_5_DELTA: &[(LayerTensor, &str)] = &[
 
 /// Hugging Face qwen3_5, and qwen3_5_moe whose experts have tensors of their own, or are in stacks, as hubs hold them.
 pub(in crate::arch) static HF_QWEN3_5: Spelling = hugging_face_or(
-    &[Words {
-        roles: &[
-            (ExpertGate, "mlp.experts.gate_up_proj$"),
-            (ExpertUp, "mlp.experts.gate_up_proj$"),
-            (ExpertDown, "mlp.experts.down_proj$"),
-        ],
-        whole_norms: false,
-    }],
+    &[STACKED],
     &[HF_ATTENTION, HF_DENSE, HF_QWEN3_5_DELTA, HF_DELTA, HF_QWEN_SHARED, HF_QWEN_EXPERTS],
 );
 

@@ -1,6 +1,6 @@
 //! What does a format call tensors?
 
-use super::LayerTensor;
+use super::LayerTensor::{self, ExpertDown, ExpertGate, ExpertUp};
 use crate::weights::DType;
 
 /// Stands for an expert's index in the roles of formats that do not stack experts, and for a residual stream's.
@@ -62,6 +62,16 @@ pub(super) struct Words {
     /// Norms have in them what is added to the family's others.
     pub(super) whole_norms: bool,
 }
+
+/// Experts in stacks, gates before ups: as transformers 5 has them in memory, and as hubs hold those of Qwen 3.5.
+pub(super) const STACKED: Words = Words {
+    roles: &[
+        (ExpertGate, "mlp.experts.gate_up_proj$"),
+        (ExpertUp, "mlp.experts.gate_up_proj$"),
+        (ExpertDown, "mlp.experts.down_proj$"),
+    ],
+    whole_norms: false,
+};
 
 /// Each role's pattern, in groups that spellings share.
 pub(super) type Roles = &'static [&'static [(LayerTensor, &'static str)]];

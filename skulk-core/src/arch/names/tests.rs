@@ -1,6 +1,6 @@
 //! Are names understood as they are written?
 
-use super::LayerTensor::{ExpertDown, ExpertUp, LatentKeys, LatentValues};
+use super::LayerTensor::{ExpertDown, ExpertGate, ExpertUp, LatentKeys, LatentValues};
 use super::*;
 
 #[test]
@@ -68,11 +68,16 @@ fn words_go_together() {
     assert_eq!((sign, by_head.stacks_experts()), (LatentKeys, false));
     assert_eq!(by_head.weight(1, LatentKeys), "model.layers.1.self_attn.embed_q.weight");
     assert_eq!(by_head.weight(1, LatentValues), "model.layers.1.self_attn.unembed_out.weight");
-    let (sign, both) = by_head.variant(1).unwrap();
+    let (sign, stacked) = by_head.variant(1).unwrap();
+    assert_eq!((sign, stacked.stacks_experts()), (ExpertGate, true));
+    assert_eq!(stacked.weight(1, LatentKeys), by_head.weight(1, LatentKeys));
+    assert_eq!(stacked.weight(1, ExpertUp), "model.layers.1.mlp.experts.gate_up_proj");
+    assert!(stacked.variant(2).is_none());
+    let (sign, both) = by_head.variant(2).unwrap();
     assert_eq!((sign, both.stacks_experts()), (ExpertUp, true));
     assert_eq!(both.weight(1, LatentKeys), by_head.weight(1, LatentKeys));
     assert_eq!(both.weight(1, ExpertDown), "model.layers.1.mlp.switch_mlp.down_proj.weight");
-    assert!(both.variant(1).is_none() && both.variant(2).is_none());
+    assert!(both.variant(2).is_none() && both.variant(3).is_none());
 
     let names = TensorNames::new("backbone.".to_owned(), &HF_NEMOTRON_H);
     let (_, stacked) = names.variant(0).unwrap();
