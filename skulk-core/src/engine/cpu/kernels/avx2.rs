@@ -176,7 +176,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         exp2i(n: I) -> F = Self::as_f32(Self::ishl(Self::iadd(n, Self::isplat(127)), 23));
         sums(x: &[F; LANES]) -> F = [eight_sums(&x[..8]), eight_sums(&x[8..])];
         prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
-        prefetch_once(p: *const u8) = _mm_prefetch::<_MM_HINT_NTA>(p.cast());
 
         isplat(x: i32) -> I = [_mm256_set1_epi32(x); 2];
         iload(p: *const i32) -> I = [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(8).cast())];

@@ -74,7 +74,6 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
             Avx2::<false>::sum([_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x)]);
         not_below(a: F, b: F) -> u32 = u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
         prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
-        prefetch_once(p: *const u8) = _mm_prefetch::<_MM_HINT_NTA>(p.cast());
 
         isplat(x: i32) -> I = _mm512_set1_epi32(x);
         iload(p: *const i32) -> I = _mm512_loadu_si512(p.cast());

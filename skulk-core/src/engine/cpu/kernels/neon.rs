@@ -230,7 +230,6 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
             [four_sums(&x[..4]), four_sums(&x[4..8]), four_sums(&x[8..12]), four_sums(&x[12..])];
         prefetch(p: *const u8) =
             asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
-        prefetch_once(p: *const u8) = Self::prefetch(p);
 
         isplat(x: i32) -> I = [vdupq_n_s32(x); 4];
         iload(p: *const i32) -> I =

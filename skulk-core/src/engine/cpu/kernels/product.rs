@@ -95,22 +95,10 @@ impl Product {
 /// of a cache.
 const AHEAD: usize = 16 << 10;
 
-/// The same of memory that comes into the nearest cache, of which this is a part.
-const NEAR: usize = 8 << 10;
-
-/// Whether weights come into the nearest cache alone, so that others keep what is read again. Woven rows can, as they are
-/// read from beginning to end. Types with scales beside ask for a few lines at a time; Q6_K, which asks for 28, loses half
-/// its speed by it.
-fn passes<F: Format>(product: &Product) -> bool {
-    F::BESIDE && product.woven
-}
-
 /// Memory that is asked for while a tile is read. Sixteen rows at once are no pattern that the hardware foresees, but
 /// their bytes are: as many as were used are asked for, further on.
 pub(super) struct Ahead {
     at: *const u8,
-    /// [`passes`].
-    once: bool,
     /// From a row to the next, where others lie between them: then lines are asked for by the next tile's rows in turns.
     apart: usize,
     turn: usize,
@@ -129,10 +117,8 @@ impl Ahead {
     pub(super) unsafe fn first<S: Simd, F: Format>(product: &Product, tiles: &Range<usize>) {
         let tile_bytes = LANES * product.row_bytes;
         let first = product.weights.wrapping_add(tiles.start * tile_bytes);
-        let once = passes::<F>(product);
-        let bytes = if once { NEAR } else { tile_bytes + AHEAD };
-        for line in 0..bytes.min(tiles.len() * tile_bytes) / 64 {
-            Self::line::<S>(first.wrapping_add(64 * line), once);
+        for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
+            S::prefetch(first.wrapping_add(64 * line));
         }
         if F::BESIDE {
             let tile_bytes = LANES * product.beside.row_bytes;
@@ -140,26 +126,15 @@ impl Ahead {
                 [product.beside.scales, product.beside.mins].into_iter().take(1 + usize::from(F::Layout::MIN))
             {
                 for line in 0..tile_bytes / 64 {
-                    Self::line::<S>(start.wrapping_add(tiles.start * tile_bytes + 64 * line), once);
+                    S::prefetch(start.wrapping_add(tiles.start * tile_bytes + 64 * line));
                 }
             }
         }
     }
 
-    /// While this tile is read once: the next one, or what comes soon.
+    /// While this tile is read.
     #[inline(always)]
     pub(super) fn of<F: Format>(product: &Product, tile: usize) -> Self {
-        let mut ahead = Self::next::<F>(product, tile);
-        if passes::<F>(product) {
-            ahead.at = product.weights.wrapping_add(tile * LANES * product.row_bytes + NEAR);
-            ahead.once = true;
-        }
-        ahead
-    }
-
-    /// While this tile is read and worked with for long: the next one.
-    #[inline(always)]
-    pub(super) fn next<F: Format>(product: &Product, tile: usize) -> Self {
         let apart = if product.woven || product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
             0
         } else {
@@ -172,7 +147,7 @@ impl Ahead {
         let Beside { scales, mins, .. } = product.beside;
         let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
         let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
-        Self { at, once: false, apart, turn: 0, end, beside, asked: 0, most }
+        Self { at, apart, turn: 0, end, beside, asked: 0, most }
     }
 
     /// While a block of its rows is.
@@ -187,7 +162,7 @@ impl Ahead {
                 } else {
                     64 * line
                 };
-                Self::line::<S>(self.at.wrapping_add(line), self.once);
+                S::prefetch(self.at.wrapping_add(line));
             }
         }
         if self.apart > 0 {
@@ -197,18 +172,12 @@ impl Ahead {
         }
         // Groups of 32 in f32 have the most: a line of all rows for every block.
         if F::BESIDE && self.asked < self.most {
-            Self::line::<S>(self.beside[0].wrapping_add(self.asked), self.once);
+            S::prefetch(self.beside[0].wrapping_add(self.asked));
             if F::Layout::MIN {
-                Self::line::<S>(self.beside[1].wrapping_add(self.asked), self.once);
+                S::prefetch(self.beside[1].wrapping_add(self.asked));
             }
             self.asked += 64;
         }
-    }
-
-    /// Asks for a line.
-    #[inline(always)]
-    unsafe fn line<S: Simd>(at: *const u8, once: bool) {
-        if once { S::prefetch_once(at) } else { S::prefetch(at) }
     }
 }
 

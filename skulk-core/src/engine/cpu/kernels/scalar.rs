@@ -67,7 +67,6 @@ impl Simd for Scalar {
         abs(a: F) -> F = each(a, f32::abs);
         exp2i(n: I) -> F = each(n, |n| f32::from_bits((n.wrapping_add(127) << 23) as u32));
         prefetch(_: *const u8) = {};
-        prefetch_once(_: *const u8) = {};
 
         isplat(x: i32) -> I = [x; LANES];
         iload(p: *const i32) -> I = p.cast::<I>().read_unaligned();

@@ -369,8 +369,6 @@ pub(super) trait Simd: Copy + 'static {
     }
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);
-    /// The same of memory that is read once: it does not push what is read again out of caches.
-    unsafe fn prefetch_once(p: *const u8);
 }
 
 /// What the lower digit's place is worth in the upper one's.

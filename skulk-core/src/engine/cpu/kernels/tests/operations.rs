@@ -144,7 +144,6 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
         rows!(1 2 3 4 5);
     }
     S::prefetch(std::ptr::null());
-    S::prefetch_once(std::ptr::null());
     out
 }
 
