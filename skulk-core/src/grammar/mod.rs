@@ -1,7 +1,8 @@
 //! What may a text look like? What a constraint says, told token by token.
 //!
 //! A [`Constraint`] is what callers ask for. With the feature `grammar`, `llguidance` reads it; `vocabulary.rs` says what
-//! a model's tokens spell, `numbers.rs` which numbers of schemas it keeps, `readings.rs` what it would read otherwise, `running.rs` which tokens may come next. Without it, constraints are refused.
+//! a model's tokens spell, `numbers.rs` which numbers of schemas it keeps, `readings.rs` what it would read otherwise,
+//! `running.rs` which tokens may come next. Without it, constraints are refused.
 
 mod constraint;
 #[cfg(feature = "grammar")]
