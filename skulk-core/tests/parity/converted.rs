@@ -28,6 +28,14 @@ fn setup() -> Setup {
     Setup { kv: KvType::F32.into(), precision: Precision::Exact, context: 512, ..Setup::default() }
 }
 
+/// Whether the engine runs it. The CPU runs all, others refuse what they lack.
+fn runs(path: &Path) -> bool {
+    let Err(error) = Stages::load(path, &short(path, &setup())) else { return true };
+    assert_ne!(super::ENGINE, "cpu", "{}: {error}", path.display());
+    assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{}: {error}", path.display());
+    false
+}
+
 /// Checkpoints that the engine runs and that mlx-lm converts. Of gpt-oss it takes blocks, which a fixture of its own has.
 fn originals() -> Vec<PathBuf> {
     let is_original = |path: &PathBuf| {
@@ -36,7 +44,7 @@ fn originals() -> Vec<PathBuf> {
         config.exists()
             && kind(&json(&config))
             && json(&path.join("reference.json"))["prompts"].is_array()
-            && Stages::load(path, &short(path, &setup())).is_ok()
+            && runs(path)
     };
     let all: Vec<_> = checkpoints().into_iter().filter(is_original).collect();
     assert!(all.len() >= 25, "{}", all.len());
@@ -166,7 +174,7 @@ fn same_or_refused(name: &str, pair: [Checkpoint; 2], tokens: &[TokenId]) {
 fn small_floats_compute_the_same() {
     for model in ["llama", "deepseek_v3", "nemotron_h_moe", "phi3", "mixtral"] {
         let path = fixtures::path(model);
-        if Stages::load(&path, &short(&path, &setup())).is_err() {
+        if !runs(&path) {
             continue;
         }
         let tokens = &beginning(&path);
@@ -187,7 +195,7 @@ fn small_floats_compute_the_same() {
 fn heads_in_one_tensor() {
     for model in ["deepseek_v3", "glm4_moe_lite"] {
         let path = fixtures::path(model);
-        if super::ENGINE == "wgpu" || Stages::load(&path, &short(&path, &setup())).is_err() {
+        if super::ENGINE == "wgpu" || !runs(&path) {
             continue;
         }
         let tokens = &beginning(&path);
@@ -201,7 +209,7 @@ fn heads_in_one_tensor() {
 #[test]
 fn heads_of_wrong_shapes_are_refused() {
     let path = fixtures::path("glm4_moe_lite");
-    if Stages::load(&path, &short(&path, &setup())).is_err() {
+    if !runs(&path) {
         return;
     }
     let changes: [fn(&mut Tensor); 2] = [
@@ -227,9 +235,7 @@ fn heads_of_wrong_shapes_are_refused() {
 /// says.
 fn computes_the_same(model: &str, change: impl FnOnce(&mut Checkpoint)) {
     let path = fixtures::path(model);
-    if let Err(error) = Stages::load(&path, &short(&path, &setup())) {
-        assert_ne!(super::ENGINE, "cpu", "{model}: {error}");
-        assert_eq!(error.kind(), ErrorKind::ArchUnsupported, "{model}: {error}");
+    if !runs(&path) {
         return;
     }
     let mut checkpoint = Checkpoint::read(&path);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::deepseek::{DEEPSEEK_V3, latent, sparse_layers};
 use super::qwen_next::recurrent_layers;
-use super::{Family, Mixture, only};
+use super::{Family, Mixture, only, without};
 use crate::arch::config::Config;
 use crate::arch::names::HF_KIMI_LINEAR;
 use crate::arch::{
@@ -56,7 +56,7 @@ fn experts(config: &Config<'_>, n_layers: usize) -> Result<Option<Mixture>> {
 
 fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     only(config, "mla_use_nope", config.bool_or("mla_use_nope", true)?, true)?;
-    only(config, "q_lora_rank", config.opt_usize("q_lora_rank")?, None)?;
+    without(config, "q_lora_rank")?;
     let names = spec.names.clone();
     latent(config, spec)?;
     spec.names = names;

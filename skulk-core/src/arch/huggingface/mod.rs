@@ -38,7 +38,7 @@ use super::{
     Activation, ArchSpec, AttentionSpec, ExpertsSpec, FfnSpec, LayerSpec, Mixer, NormSpec, QkNorm, SUPPORTED,
     SharedExpert, Window, drafts_only, unsupported,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The description in a `config`, which the `file` holds, of tensors whose names begin with `prefix`.
 pub(super) fn spec(config: &Value, file: &PathBuf, prefix: String) -> Result<ArchSpec> {
@@ -320,12 +320,19 @@ fn only<T: PartialEq + std::fmt::Debug>(
     found: T,
     known: T,
 ) -> Result<()> {
-    if found == known {
-        return Ok(());
-    }
-    Err(unsupported("the variant", &format!("{field}: {found:?}"), &format!("{known:?}"))
+    if found == known { Ok(()) } else { Err(variant(config, field, &found, &format!("{known:?}"))) }
+}
+
+/// A size that has to be left out.
+fn without(config: &Config<'_>, field: &'static str) -> Result<()> {
+    let found = config.opt_usize(field)?;
+    found.map_or(Ok(()), |found| Err(variant(config, field, &found, "models that leave it out")))
+}
+
+fn variant(config: &Config<'_>, field: &'static str, found: &dyn std::fmt::Debug, known: &str) -> Error {
+    unsupported("the variant", &format!("{field}: {found:?}"), known)
         .with("file", config.file.display())
-        .with("field", field))
+        .with("field", field)
 }
 
 #[cfg(test)]

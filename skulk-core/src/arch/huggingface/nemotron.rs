@@ -3,7 +3,7 @@
 use super::glm::{Usual, deepseek_experts};
 use super::granite::steps;
 use super::llama::LLAMA;
-use super::{Family, Mixture, only};
+use super::{Family, Mixture, only, without};
 use crate::arch::config::Config;
 use crate::arch::names::HF_NEMOTRON_H;
 use crate::arch::{
@@ -75,7 +75,7 @@ fn own(config: &Config<'_>, spec: &mut ArchSpec) -> Result<()> {
     for field in ["mamba_proj_bias", "mlp_bias", "use_bias"] {
         only(config, field, config.bool_or(field, false)?, false)?;
     }
-    only(config, "moe_latent_size", config.opt_usize("moe_latent_size")?, None)?;
+    without(config, "moe_latent_size")?;
     spec.norm.eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
     let n_groups = config.usize("n_groups")?;
     let state = RecurrentSpec {
