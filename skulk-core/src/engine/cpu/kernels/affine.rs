@@ -114,6 +114,7 @@ macro_rules! affine {
             // Lines are of rows that are not.
             const WOVEN: bool = $blocks == 1;
             $(const PAIRED: bool = $paired;)?
+            const FORESEEN: bool = matches!($bits, 4 | 8);
 
             #[inline(always)]
             unsafe fn read<$S: Simd>($rows: &Rows, $at: usize, _group: usize) -> Raw<$S> $read

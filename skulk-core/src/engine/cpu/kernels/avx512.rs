@@ -41,6 +41,7 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
     const TOGETHER: usize = 4;
     const FEW: bool = true;
     const APART: usize = 4;
+    const FORESEES: bool = true;
     const WIDENED: bool = !BF16;
     const SUMS: usize = 16;
 

@@ -172,6 +172,11 @@ const fn apart<S: Simd, F: Format>() -> usize {
     }
 }
 
+/// [`Format::FORESEEN`] of a storage type. Two digits take twice the time: longer than memory, but for eight bits.
+const fn foreseen<S: Simd, F: Format, const EXACT: bool>() -> bool {
+    S::FORESEES && F::FORESEEN && (!EXACT || F::BITS == 8)
+}
+
 /// `KNOWN`: the compiler knows whether rows are woven; see [`Simd::APART`].
 #[inline(always)]
 unsafe fn multiply_tiles<
@@ -187,10 +192,11 @@ unsafe fn multiply_tiles<
 ) {
     let rows = if ROWS > 0 { ROWS } else { product.rows.min(MOST) };
     let mut scales = no_scales::<S>();
-    Ahead::first::<S, F>(product, &tiles);
+    let foreseen = KNOWN && ROWS == 1 && const { foreseen::<S, F, EXACT>() } && product.woven;
+    Ahead::first::<S, F>(product, &tiles, foreseen);
     for tile in tiles {
         let (first, stored) = product.tile(tile);
-        let mut ahead = Ahead::of::<F>(product, tile);
+        let mut ahead = Ahead::of::<F>(product, tile, foreseen);
         let mut sums = [S::zero(); MOST];
         let mut block = 0;
         while block < product.blocks {

@@ -115,6 +115,9 @@ pub(super) trait Format: 'static {
     /// Of every eight integers, the first column has those of even places, the next one the others: what a byte's halves
     /// are where they are neighbours. Products take activations that [`paired`](super::rounding::paired) put in order.
     const PAIRED: bool = false;
+    /// Woven rows by a single one take no longer than memory does. Then hardware reads further ahead than it can be asked to,
+    /// line by line: it is told where pages begin.
+    const FORESEEN: bool = false;
 
     /// The bytes from which [`columns`](Self::columns) takes blocks `TOGETHER · group` and so on of
     /// the stored blocks at `at` of each row.
@@ -250,13 +253,14 @@ macro_rules! format {
     };
     (@ zero = $value:expr) => { const ZERO: i32 = $value; };
     (@ together = $value:expr) => { const TOGETHER: usize = $value; };
+    (@ foreseen = $value:expr) => { const FORESEEN: bool = $value; };
     (@ woven = $value:expr) => { const WOVEN: bool = $value; };
 }
 pub(super) use format;
 
 format! {
     /// f16 scale; 16 bytes of nibbles, low ones first.
-    Q4_0: 18 bytes, 1 blocks, 4 bits, Unsigned, zero = 8;
+    Q4_0: 18 bytes, 1 blocks, 4 bits, Unsigned, zero = 8, foreseen = true;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
@@ -264,7 +268,7 @@ format! {
 
 format! {
     /// f16 scale and minimum; nibbles as in [`Q4_0`].
-    Q4_1: 20 bytes, 1 blocks, 4 bits, WithMin;
+    Q4_1: 20 bytes, 1 blocks, 4 bits, WithMin, foreseen = true;
     read<S>(rows, at, _group) { raw!(S, rows, at + 4) }
     columns(raw, _j) { nibbles::<S>(raw) }
     scales(out) { (out.scale[0], out.min[0]) = half_pairs::<S>(word::<S>(rows, at)); }
@@ -296,7 +300,7 @@ format! {
 
 format! {
     /// f16 scale; 32 signed bytes.
-    Q8_0: 34 bytes, 1 blocks, 8 bits, Signed;
+    Q8_0: 34 bytes, 1 blocks, 8 bits, Signed, foreseen = true;
     read<S>(rows, at, _group) { raw!(S, rows, at + 2, at + 18) }
     columns(raw, _j) { each_column!(|k| raw[k]) }
     scales(out) { out.scale[0] = halves::<S>(rows, at); }
@@ -393,7 +397,7 @@ unsafe fn six_bits<S: Simd>(rows: &Rows, at: usize, out: &mut Scales<S>) {
 
 format! {
     /// f16 scales of scales and minima; eight of each in 6 bits; nibbles, 32 low ones then 32 high ones.
-    Q4K: 144 bytes, 8 blocks, 4 bits, WithMin, together = 2;
+    Q4K: 144 bytes, 8 blocks, 4 bits, WithMin, together = 2, foreseen = true;
     read<S>(rows, at, group) { raw!(S, rows, at + 16 + 32 * group, at + 32 + 32 * group) }
     columns(raw, j) { each_column!(|k| bits::<S>(raw[k], j % 2 * 4, 15)) }
     scales(out) { six_bits::<S>(rows, at, out); }

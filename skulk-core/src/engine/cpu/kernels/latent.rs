@@ -69,7 +69,7 @@ impl Kernels {
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         assert!(part.keys[pages.clone()].iter().all(|keys| keys.has(dim)), "a page's keys");
         assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
-        scratch.prepare(part, seen, 0);
+        scratch.prepare(self, part, seen, 0);
         for page in pages {
             let keys = &part.keys[page];
             for strip in keys.strips() {

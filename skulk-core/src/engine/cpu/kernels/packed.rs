@@ -47,7 +47,7 @@ pub(super) unsafe fn pack<S: Simd, F: Format>(product: &Product, tile: usize, mu
     let (_, stored) = product.tile(tile);
     let mut raw = [S::isplat(0); 24];
     let mut scales = no_scales::<S>();
-    let (mut ahead, mut block) = (Ahead::of::<F>(product, tile), 0);
+    let (mut ahead, mut block) = (Ahead::of::<F>(product, tile, false), 0);
     while block < product.blocks {
         let at = block / F::BLOCKS * F::BYTES;
         F::scales::<S>(&stored, at, &mut scales);

@@ -119,8 +119,14 @@ impl PartitionScratch {
         self.queries.reserve(pairs.saturating_sub(self.queries.len()));
     }
 
-    /// For the positions that `part` sees.
-    pub(super) fn prepare(&mut self, part: &Partition<'_>, seen: Range<usize>, dim: usize) {
+    /// For the positions that `part` sees. Stores wait for each line that has left the caches, unless it is asked for before.
+    pub(super) fn prepare(
+        &mut self,
+        kernels: &Kernels,
+        part: &Partition<'_>,
+        seen: Range<usize>,
+        dim: usize,
+    ) {
         let pairs = part.rows * part.heads;
         self.reserve(pairs, dim);
         self.queries.clear();
@@ -128,6 +134,12 @@ impl PartitionScratch {
         self.dim = dim;
         let columns = self.columns();
         let pages = seen.start / WIDTH * WIDTH..seen.end.next_multiple_of(WIDTH);
+        if !part.packed() {
+            for scores in self.scores.chunks_exact(PARTITION).take(pairs) {
+                kernels.prefetch_floats(&scores[pages.clone()]);
+            }
+            kernels.prefetch_floats(&self.values[..pairs * columns]);
+        }
         for scores in self.scores.chunks_exact_mut(PARTITION).take(pairs) {
             clear(&mut scores[pages.clone()]);
         }
@@ -162,10 +174,9 @@ impl Kernels {
             assert!(stored.has(dim), "a page's keys or values");
         }
         assert!(part.q.len() >= part.query(pairs - 1) + part.q_len, "all queries");
-        scratch.prepare(part, seen.clone(), values_dim);
-
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         self.ask(part, &seen, pages.start, None);
+        scratch.prepare(self, part, seen.clone(), values_dim);
         for page in pages.clone() {
             self.ask(part, &seen, page + 1, None);
             let keys = &part.keys[page];

@@ -95,10 +95,16 @@ impl Product {
 /// of a cache.
 const AHEAD: usize = 16 << 10;
 
+/// What is asked for of weights that the hardware [foresees](Format::FORESEEN): so much in the beginning, then a line of each
+/// page, at whose end it stops.
+const BEGINNING: usize = 1 << 10;
+const PAGE: usize = 4 << 10;
+
 /// Memory that is asked for while a tile is read. Sixteen rows at once are no pattern that the hardware foresees, but
 /// their bytes are: as many as were used are asked for, further on.
 pub(super) struct Ahead {
     at: *const u8,
+    foreseen: bool,
     /// From a row to the next, where others lie between them: then lines are asked for by the next tile's rows in turns.
     apart: usize,
     turn: usize,
@@ -114,10 +120,11 @@ pub(super) struct Ahead {
 impl Ahead {
     /// Asks for the first of some tiles, which nobody has asked for yet.
     #[inline(always)]
-    pub(super) unsafe fn first<S: Simd, F: Format>(product: &Product, tiles: &Range<usize>) {
+    pub(super) unsafe fn first<S: Simd, F: Format>(product: &Product, tiles: &Range<usize>, foreseen: bool) {
         let tile_bytes = LANES * product.row_bytes;
         let first = product.weights.wrapping_add(tiles.start * tile_bytes);
-        for line in 0..(tile_bytes + AHEAD).min(tiles.len() * tile_bytes) / 64 {
+        let bytes = if foreseen { BEGINNING } else { tile_bytes + AHEAD };
+        for line in 0..bytes.min(tiles.len() * tile_bytes) / 64 {
             S::prefetch(first.wrapping_add(64 * line));
         }
         if F::BESIDE {
@@ -134,7 +141,7 @@ impl Ahead {
 
     /// While this tile is read.
     #[inline(always)]
-    pub(super) fn of<F: Format>(product: &Product, tile: usize) -> Self {
+    pub(super) fn of<F: Format>(product: &Product, tile: usize, foreseen: bool) -> Self {
         let apart = if product.woven || product.row_bytes < 2 * (product.blocks / F::BLOCKS * F::BYTES) {
             0
         } else {
@@ -147,14 +154,19 @@ impl Ahead {
         let Beside { scales, mins, .. } = product.beside;
         let beside = [scales.wrapping_add((tile + 1) * bytes), mins.wrapping_add((tile + 1) * bytes)];
         let most = (product.n_out * product.beside.row_bytes).saturating_sub((tile + 1) * bytes).min(bytes);
-        Self { at, apart, turn: 0, end, beside, asked: 0, most }
+        Self { at, foreseen, apart, turn: 0, end, beside, asked: 0, most }
     }
 
     /// While a block of its rows is.
     #[inline(always)]
     pub(super) unsafe fn block<S: Simd, F: Format>(&mut self) {
         let bytes = const { LANES * F::BYTES / F::BLOCKS };
-        if self.at < self.end {
+        if self.foreseen {
+            let page = self.at.wrapping_add(bytes).map_addr(|at| at & !(PAGE - 1));
+            if page > self.at && page < self.end {
+                S::prefetch(page);
+            }
+        } else if self.at < self.end {
             for line in 0..bytes.div_ceil(64) {
                 let line = if self.apart > 0 {
                     let (row, line) = ((self.turn + line) % LANES, (self.turn + line) / LANES);

@@ -112,6 +112,8 @@ pub(super) trait Simd: Copy + 'static {
     /// share bytes behind each other. Blocks whose number is not known, and code for rows that lie otherwise, would send
     /// weights to memory and back. With more rows that is a smaller part of the time; which types gain by it, `direct` says.
     const APART: usize = 0;
+    /// Types may be [foreseen](super::format::Format::FORESEEN).
+    const FORESEES: bool = false;
     /// A single row has a kernel of its own.
     const ALONE: bool = true;
     /// Activation rows from which on tiles are packed.
