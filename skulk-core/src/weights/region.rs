@@ -231,7 +231,9 @@ impl Region {
         let at = at * self.dtype.block_bytes();
         let bytes = match self.tile_of(row) {
             Some((weave, tile, own)) => {
-                weave.copy_block(tile, own, at / WORD * WORD, &mut word);
+                let from = at / WORD * WORD;
+                let len = self.own_row_bytes().saturating_sub(from).min(WORD);
+                weave.copy_block(tile, own, from, &mut word[..len]);
                 &word[at % WORD..]
             }
             None => self.row(row).get(at..).unwrap_or_default(),
@@ -755,11 +757,10 @@ mod tests {
         assert!(again.memory() == Memory::Resident && again.bytes() == stored);
     }
 
-    /// So are scales and biases beside them, which are woven where their rows are whole words.
+    /// So are scales and biases beside them.
     #[test]
     fn scales_are_read_from_woven_tiles() {
-        for (groups, float, whole) in [(8, DType::BF16, true), (3, DType::F16, false), (3, DType::F32, true)]
-        {
+        for (groups, float) in [(8, DType::BF16), (3, DType::F16), (1, DType::BF16), (3, DType::F32)] {
             let some = |dtype: DType, len: usize, by: usize| {
                 let bytes: Vec<u8> =
                     (0..32 * dtype.row_bytes(len).unwrap()).map(|at| (at * by % 59) as u8).collect();
@@ -772,7 +773,7 @@ mod tests {
             let woven = plain.clone().resident_for_products(&CancelToken::new()).unwrap();
             assert!(woven.woven().is_some());
             for part in [woven.scales(), woven.biases()] {
-                assert_eq!(part.unwrap().woven().is_some(), whole, "{float}");
+                assert!(part.unwrap().woven().is_some(), "{float}");
                 assert_eq!(part.unwrap().memory(), Memory::Resident);
             }
             let views =

@@ -6,9 +6,9 @@
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
 use super::format::{
-    Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, line, raw, word,
+    Beside, Float, Format, Raw, Scales, Stored, WideWithMin, WithMin, half_pairs, last_two, line, raw, word,
 };
-use super::simd::{LANES, Rows, Simd, each_column};
+use super::simd::{Rows, Simd, each_column};
 
 /// Elements that a row has a multiple of where its lines are read whole.
 pub(super) const LINE: usize = 128;
@@ -16,29 +16,14 @@ pub(super) const LINE: usize = 128;
 /// Where the second of two numbers waits that were read together.
 const WAITING: usize = 15;
 
-/// Two bytes of each row, where a row has no more.
-#[inline(always)]
-unsafe fn two_bytes<S: Simd>(rows: &Rows) -> S::I {
-    let mut lanes = [0i32; LANES];
-    let mut row = 0;
-    while row < LANES {
-        lanes[row] = i32::from(rows.row(row).cast::<u16>().read_unaligned().to_le());
-        row += 1;
-    }
-    S::iload(lanes.as_ptr())
-}
-
 /// Two neighbouring numbers of 16 bits of each row, from the `group`th on; of a row's last one, if that is it, only the
 /// first counts.
 #[inline(always)]
 unsafe fn two_numbers<S: Simd>(rows: &Rows, beside: &Beside, group: usize) -> [S::F; 2] {
-    // Nothing is read behind the last row.
     let both = if 2 * group + 4 <= beside.own_bytes {
         word::<S>(rows, 2 * group)
-    } else if group > 0 {
-        S::ishr(S::gather(rows, 2 * group - 2), 16)
     } else {
-        two_bytes::<S>(rows)
+        last_two::<S>(rows, 2 * group)
     };
     if beside.float == Float::BF16 {
         [S::as_f32(S::ishl(both, 16)), S::as_f32(S::iand(both, S::isplat(0xffff_0000_u32 as i32)))]

@@ -5,7 +5,7 @@
 //! minima are matrices of their own, and small floats ([`small`](super::small)), whose scales are one.
 #![allow(unsafe_op_in_unsafe_fn, reason = "functions and traits state their contracts")]
 
-use super::simd::{Rows, Simd, each_column};
+use super::simd::{LANES, Rows, Simd, each_column};
 
 /// Scales of a tile's stored blocks: 16 rows by up to eight blocks of 32, or sixteen halves of them.
 pub(super) struct Scales<S: Simd> {
@@ -145,6 +145,36 @@ unsafe fn last_halves<S: Simd>(rows: &Rows, offset: usize) -> S::F {
         Some(woven) => S::load_f16(woven.cast()),
         None => S::half(S::ishr(S::gather(rows, offset - 2), 16)),
     }
+}
+
+/// A byte of each row.
+#[inline(always)]
+pub(super) unsafe fn one_byte<S: Simd>(rows: &Rows, offset: usize) -> S::I {
+    let bytes = match rows.together(offset) {
+        Some(woven) => S::load_i8(woven.cast()),
+        None => S::gather(rows, offset),
+    };
+    S::iand(bytes, S::isplat(0xff))
+}
+
+/// The last two bytes of each row, which are no word together with others: nothing is read behind them.
+#[inline(always)]
+pub(super) unsafe fn last_two<S: Simd>(rows: &Rows, offset: usize) -> S::I {
+    let together = rows.together(offset);
+    if together.is_none() && offset >= 2 {
+        return S::ishr(S::gather(rows, offset - 2), 16);
+    }
+    let mut lanes = [0i32; LANES];
+    let mut row = 0;
+    while row < LANES {
+        let at = match together {
+            Some(woven) => woven.wrapping_add(2 * row),
+            None => rows.row(row).wrapping_add(offset),
+        };
+        lanes[row] = i32::from(at.cast::<u16>().read_unaligned().to_le());
+        row += 1;
+    }
+    S::iload(lanes.as_ptr())
 }
 
 /// Four bytes of each row.
@@ -337,7 +367,7 @@ format! {
 
 format! {
     /// 32 bytes of third bits; 2-bit integers; sixteen 6-bit scales; f16 scale of scales.
-    Q3K: 110 bytes, 8 blocks, 3 bits, InHalves, zero = 4, together = 4, woven = false;
+    Q3K: 110 bytes, 8 blocks, 3 bits, InHalves, zero = 4, together = 4;
     read<S>(rows, at, group) {
         raw!(S, rows, at + 32 + 32 * group, at + 48 + 32 * group, at, at + 16)
     }
@@ -348,12 +378,15 @@ format! {
         })
     }
     scales(out) {
-        // The last sixteen bytes: two others, twelve of scales, their scale.
-        let mut lanes = S::columns(rows, at + 94);
-        let d = S::half(S::ishr(lanes[3], 16));
-        for i in 0..3 {
-            lanes[i] = S::ior(S::ishr(lanes[i], 16), S::ishl(lanes[i + 1], 16));
-        }
+        let (lanes, d) = if rows.together(at).is_some() {
+            let three = [word::<S>(rows, at + 96), word::<S>(rows, at + 100), word::<S>(rows, at + 104)];
+            (three, halves::<S>(rows, at + 108))
+        } else {
+            // The last sixteen bytes: two others, twelve of scales, their scale.
+            let last = S::columns(rows, at + 94);
+            let joined = |i: usize| S::ior(S::ishr(last[i], 16), S::ishl(last[i + 1], 16));
+            ([joined(0), joined(1), joined(2)], S::half(S::ishr(last[3], 16)))
+        };
         let high = lanes[2];
         for four in 0..4 {
             let low = lanes[four % 2];

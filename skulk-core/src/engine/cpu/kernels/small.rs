@@ -5,8 +5,8 @@
 
 use super::affine::half;
 use super::format::{
-    Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, line, nibbles, raw,
-    word,
+    Format, InHalves, Raw, Scales, Signed, Stored, Unsigned, format, half_pairs, halves, last_two, line,
+    nibbles, one_byte, raw, word,
 };
 use super::scaled::numbers;
 use super::simd::{LANES, Rows, Simd, each_column};
@@ -34,6 +34,10 @@ const WAITING: usize = 12;
 unsafe fn four_bytes<S: Simd>(rows: &Rows, row_bytes: usize, at: usize) -> S::I {
     if at + 4 <= row_bytes {
         return word::<S>(rows, at);
+    }
+    // Woven rows are even.
+    if at + 2 == row_bytes {
+        return last_two::<S>(rows, at);
     }
     // Nothing is read behind the last row.
     if row_bytes >= 4 {
@@ -186,10 +190,10 @@ unsafe fn of_table<S: Simd>(raw: &Raw<S>, table: &[i8; 16]) -> [S::I; 8] {
 
 format! {
     /// A power of two; 16 bytes of nibbles, low ones first: 4-bit floats.
-    Mxfp4: 17 bytes, 1 blocks, 5 bits, Unsigned, zero = MOST as i32, woven = false;
+    Mxfp4: 17 bytes, 1 blocks, 5 bits, Unsigned, zero = MOST as i32;
     read<S>(rows, at, _group) { raw!(S, rows, at + 1) }
     columns(raw, _j) { of_table::<S>(raw, &SHIFTED) }
-    scales(out) { out.scale[0] = halved_powers::<S>(S::iand(S::gather(rows, at), S::isplat(0xff))); }
+    scales(out) { out.scale[0] = halved_powers::<S>(one_byte::<S>(rows, at)); }
 }
 
 format! {

@@ -12,18 +12,20 @@ use super::{Bytes, EPSILON, GAP, Numbers, assert_near, assert_same, without_gaps
 use crate::weights::{DType, Weave};
 
 /// Types whose resident rows are woven.
-const WOVEN: [&str; 21] = [
+const WOVEN: [&str; 23] = [
     "Q4_0",
     "Q4_1",
     "Q5_0",
     "Q5_1",
     "Q8_0",
     "Q2_K",
+    "Q3_K",
     "Q4_K",
     "Q5_K",
     "Q6_K",
     "Q6_K_Linear",
     "IQ4_NL",
+    "MXFP4",
     "IQ4_XS",
     "TQ2_0",
     "Affine2",
