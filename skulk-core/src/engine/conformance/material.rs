@@ -328,7 +328,8 @@ pub(in crate::engine) fn queries(keys: KvType, q: Vec<f32>) -> Vec<f32> {
 
 /// How far results may be off for weights that are rounded to the type of values: by half a bit each, and their sum as much.
 pub(in crate::engine) fn off_by_weights(spec: &AttentionSpec, kv: KvTypes) -> f64 {
-    if kv.values == KvType::BF16 && spec.latent.is_none() { 2f64.powi(-8) } else { 0.0 }
+    let kind = if spec.latent.is_some() { kv.of_latent().values } else { kv.values };
+    if kind == KvType::BF16 { 2f64.powi(-8) } else { 0.0 }
 }
 
 /// Keys and values as they are kept in these types, whole blocks of each.

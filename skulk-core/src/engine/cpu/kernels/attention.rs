@@ -92,9 +92,9 @@ pub(super) struct Functions {
     /// Vectors that the registers can hold.
     pub(super) registers: usize,
     pub(super) pack: [unsafe fn(&Pack); KINDS],
-    /// Pairs' rows, the first ones' first, and the second ones' first.
-    pub(super) pack_pairs: [unsafe fn(&Pack); 2],
-    pub(super) turn: unsafe fn(&[f32], usize, &mut [f32]),
+    pub(super) pack_pairs: unsafe fn(&Pack),
+    pub(super) split_pairs: unsafe fn(&Pack),
+    pub(super) turn: unsafe fn(&[f32], [usize; 2], &mut [f32]),
     pub(super) softmax: SoftmaxOf,
     pub(super) merge: Merge,
     pub(super) mean: unsafe fn(Softmax, Option<f32>, &mut [f32]),
@@ -168,16 +168,14 @@ macro_rules! instantiate {
                 attention::pack::<$s, W>(pack);
             }
             #[$feature]
-            unsafe fn pack_pairs<const SECOND: bool>(pack: &Pack) {
-                attention::pack_pairs::<$s, SECOND>(pack);
-            }
-            #[$feature]
             unsafe fn quantise<const SMALL: bool>(x: &[f32; simd::BLOCK], to: &mut [i8; simd::BLOCK]) -> u16 {
                 kept::quantise::<$s, SMALL>(x, to)
             }
             operations! {
                 $feature:
-                turn(panel: &[f32], rows: usize, to: &mut [f32]) = attention::turn::<$s>(panel, rows, to);
+                pack_pairs(pack: &Pack) = attention::pack_pairs::<$s>(pack);
+                split_pairs(pack: &Pack) = attention::split_pairs::<$s>(pack);
+                turn(panel: &[f32], size: [usize; 2], to: &mut [f32]) = attention::turn::<$s>(panel, size, to);
                 merge(row: (&mut Softmax, &mut [f32]), part: (Softmax, &[f32])) = attention::merge::<$s>(row, part);
                 mean(row: Softmax, sink: Option<f32>, values: &mut [f32]) = attention::mean::<$s>(row, sink, values);
                 halve(x: &[f32], bits: &mut [u16]) = attention::halve::<$s>(x, bits);
@@ -204,7 +202,8 @@ macro_rules! instantiate {
                     pack::<kept::Nibbles<false>>,
                     pack::<kept::Nibbles<true>>,
                 ],
-                pack_pairs: [pack_pairs::<false>, pack_pairs::<true>],
+                pack_pairs,
+                split_pairs,
                 turn,
                 softmax: softmax::<false>,
                 merge,
@@ -291,34 +290,50 @@ pub(super) unsafe fn pack<S: Simd, W: Kept>(pack: &Pack) {
     }
 }
 
-/// [`pack`] of rows of pairs, each to two: the first ones, then the second ones, or those before.
+/// [`pack`] of rows of pairs, each to two: the second ones, then the first ones.
 ///
 /// # Safety
 /// The addresses are valid, also for one row more where they are odd, and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn pack_pairs<S: Simd, const SECOND: bool>(pack: &Pack) {
-    let (first, second) = if SECOND { (WIDTH, 0) } else { (0, WIDTH) };
+pub(super) unsafe fn pack_pairs<S: Simd>(pack: &Pack) {
     for row in (0..pack.rows).step_by(2) {
         let (from, to) = (pack.from.add(row / 2 * pack.stride), pack.to.add(row * WIDTH));
         for v in 0..pack.vectors {
             let both = S::iload(from.add(v * LANES * size_of::<u32>()).cast());
-            S::store(to.add(first + v * LANES), S::as_f32(S::ishl(both, 16)));
+            S::store(to.add(WIDTH + v * LANES), S::as_f32(S::ishl(both, 16)));
             let upper = S::iand(both, S::isplat(0xffff_0000_u32 as i32));
-            S::store(to.add(second + v * LANES), S::as_f32(upper));
+            S::store(to.add(v * LANES), S::as_f32(upper));
         }
     }
 }
 
-/// Turns a panel round: rows of it, [`WIDTH`] apart, become columns of `to`, as many rows of it as that has. Columns are
+/// Rows of pairs of elements become rows of elements, [`WIDTH`] apart, in bfloat16 as they were: each is one of pairs of
+/// positions.
+///
+/// # Safety
+/// As for [`pack_pairs`].
+#[inline(always)]
+pub(super) unsafe fn split_pairs<S: Simd>(pack: &Pack) {
+    for row in (0..pack.rows).step_by(2) {
+        let (from, to) = (pack.from.add(row / 2 * pack.stride), pack.to.cast::<u16>().add(row * WIDTH));
+        for v in 0..pack.vectors {
+            let both = S::iload(from.add(v * LANES * size_of::<u32>()).cast());
+            S::store_upper(to.add(v * LANES), S::ishl(both, 16));
+            S::store_upper(to.add(WIDTH + v * LANES), both);
+        }
+    }
+}
+
+/// Turns a panel round: so many rows of it, so far apart, become columns of `to`, as many rows of it as that has. Columns are
 /// written in whole vectors, of which those behind the last row's count for nothing.
 ///
 /// # Safety
 /// The machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn turn<S: Simd>(panel: &[f32], rows: usize, to: &mut [f32]) {
-    assert!(panel.len() >= PANEL && rows <= DEPTH && to.len() <= PANEL, "a panel");
+pub(super) unsafe fn turn<S: Simd>(panel: &[f32], [rows, apart]: [usize; 2], to: &mut [f32]) {
+    assert!(panel.len() >= PANEL && rows <= DEPTH && apart <= WIDTH && to.len() <= apart * WIDTH, "a panel");
     for first in (0..rows).step_by(LANES) {
-        let from = Rows::new(panel.as_ptr().add(first * WIDTH).cast(), 4 * WIDTH);
+        let from = Rows::new(panel.as_ptr().add(first * apart).cast(), 4 * apart);
         for position in (0..to.len() / WIDTH / LANES * LANES).step_by(LANES) {
             let columns = S::line(&from, 4 * position);
             let mut at = 0;

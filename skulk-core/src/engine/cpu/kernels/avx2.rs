@@ -305,6 +305,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm_storel_epi64(p.add(8 * i).cast(), a);
         }
     }
+    #[inline(always)]
+    unsafe fn store_upper(p: *mut u16, [a, b]: I) {
+        let both = _mm256_packus_epi32(_mm256_srli_epi32::<16>(a), _mm256_srli_epi32::<16>(b));
+        _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(both));
+    }
 
     #[inline(always)]
     unsafe fn store_block(p: *mut i8, [a, b]: [I; 2]) -> [i32; 2] {

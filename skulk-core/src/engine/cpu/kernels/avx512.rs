@@ -92,6 +92,8 @@ impl<const BF16: bool, const SIGNED: bool> Simd for Avx512<BF16, SIGNED> {
         as_f32(a: I) -> F = _mm512_castsi512_ps(a);
         load_i8(p: *const i8) -> I = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
         store_i8(p: *mut i8, a: I) = _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a));
+        store_upper(p: *mut u16, a: I) =
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(a)));
         bytes_sub(a: I, n: u8) -> I = _mm512_sub_epi8(a, _mm512_set1_epi8(n as i8));
         ixor(a: I, b: I) -> I = _mm512_xor_si512(a, b);
         reorder(p: *const i8, order: &[i8; 16], to: *mut i8) = Avx2::<false>::reorder(p, order, to);

@@ -110,7 +110,7 @@ pub(super) unsafe fn pair_up<S: Simd>(head: &[f32], to: *mut f32) {
 #[inline(always)]
 pub(super) unsafe fn store_pairs<S: Simd>(rounded: S::I, to: *mut f32) {
     if !S::WIDENED {
-        return narrow::<S>(rounded, to.cast(), LANES);
+        return S::store_upper(to.cast(), rounded);
     }
     let (mut numbers, mut apart) = ([0u32; LANES], [0u32; LANES]);
     S::istore(numbers.as_mut_ptr().cast(), rounded);
@@ -128,13 +128,13 @@ pub(super) unsafe fn store_pairs<S: Simd>(rounded: S::I, to: *mut f32) {
 pub(super) unsafe fn round_pairs<S: Simd>(x: &[f32], to: *mut u16) {
     let (vectors, rest) = x.as_chunks::<LANES>();
     for (at, vector) in vectors.iter().enumerate() {
-        narrow::<S>(round_pair::<S>(S::iload(vector.as_ptr().cast())), to.add(at * LANES), LANES);
+        S::store_upper(to.add(at * LANES), round_pair::<S>(S::iload(vector.as_ptr().cast())));
     }
     if !rest.is_empty() {
-        let mut last = [0.0f32; LANES];
+        let (mut last, mut rounded) = ([0.0f32; LANES], [0u16; LANES]);
         last[..rest.len()].copy_from_slice(rest);
-        let rounded = round_pair::<S>(S::iload(last.as_ptr().cast()));
-        narrow::<S>(rounded, to.add(vectors.len() * LANES), rest.len());
+        S::store_upper(rounded.as_mut_ptr(), round_pair::<S>(S::iload(last.as_ptr().cast())));
+        std::ptr::copy_nonoverlapping(rounded.as_ptr(), to.add(vectors.len() * LANES), rest.len());
     }
 }
 
@@ -142,20 +142,6 @@ pub(super) unsafe fn round_pairs<S: Simd>(x: &[f32], to: *mut u16) {
 #[inline(always)]
 pub(super) unsafe fn round_pair<S: Simd>(bits: S::I) -> S::I {
     bf16::<S>(bits, LEAST)
-}
-
-/// Stores the upper bits of the first `n` lanes.
-///
-/// # Safety
-/// There is room for them, and the machine has `S`'s instructions.
-#[inline(always)]
-unsafe fn narrow<S: Simd>(bits: S::I, to: *mut u16, n: usize) {
-    let (mut wide, mut narrow) = ([0u32; LANES], [0u16; LANES]);
-    S::istore(wide.as_mut_ptr().cast(), bits);
-    for (to, x) in narrow.iter_mut().zip(wide) {
-        *to = (x >> 16) as u16;
-    }
-    std::ptr::copy_nonoverlapping(narrow.as_ptr(), to, n);
 }
 
 /// Elements as they are kept, without their scales.

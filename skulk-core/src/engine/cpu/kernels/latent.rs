@@ -9,7 +9,7 @@ use super::simd::LANES;
 use super::stored::{F32, Matrix, Stored};
 
 impl Kernels {
-    /// Some elements of a page's latent vectors, as values in f32 lie.
+    /// Some elements of a page's latent vectors, as values lie: in f32, of pairs in pairs.
     ///
     /// # Safety
     /// The page has these elements, of which there are at most [`DEPTH`].
@@ -21,16 +21,15 @@ impl Kernels {
     ) -> Matrix {
         let PartitionScratch { panel, turned, .. } = scratch;
         let n = elements.len();
+        // Words from an element's positions to the next one's.
+        let apart = page.rows(WIDTH);
         for strip in page.strips() {
             // SAFETY: the caller's promise; the panel has room for so many rows of WIDTH elements, and the machine has the
             // instructions.
             unsafe {
                 let Matrix { from, stride, vectors, kind, .. } =
                     page.keys(strip).skip(page.rows(elements.start));
-                let pack = match kind {
-                    PAIRS => self.attention.pack_pairs[0],
-                    kind => self.attention.pack[kind],
-                };
+                let pack = if kind == PAIRS { self.attention.split_pairs } else { self.attention.pack[kind] };
                 pack(&Pack { from, stride, rows: n, vectors, to: panel.as_mut_ptr() });
             }
             for (at, positions) in panel.chunks_exact_mut(WIDTH).take(n).enumerate() {
@@ -38,15 +37,15 @@ impl Kernels {
                     positions.iter_mut().zip(scales).for_each(|(x, scale)| *x *= scale);
                 }
             }
-            let to = &mut turned[strip * WIDTH..(strip + page.strip()) * WIDTH];
+            let to = &mut turned[strip * WIDTH..(strip + page.rows(page.strip())) * WIDTH];
             // SAFETY: the machine has the instructions.
-            unsafe { (self.attention.turn)(panel, n, to) };
+            unsafe { (self.attention.turn)(panel, [n, apart], to) };
         }
         Matrix {
             from: turned.as_ptr().cast(),
             stride: 4 * WIDTH,
             vectors: n.div_ceil(LANES),
-            kind: F32,
+            kind: if page.pairs() { PAIRS } else { F32 },
             scales: std::ptr::null(),
             apart: false,
         }

@@ -293,6 +293,12 @@ impl<const DOT: bool, const MATRIX: bool> Simd for Neon<DOT, MATRIX> {
         }
     }
     #[inline(always)]
+    unsafe fn store_upper(p: *mut u16, a: I) {
+        for (i, a) in a.into_iter().enumerate() {
+            vst1_u16(p.add(4 * i), vshrn_n_u32::<16>(vreinterpretq_u32_s32(a)));
+        }
+    }
+    #[inline(always)]
     unsafe fn sum(x: F) -> f32 {
         let x = quarter(x);
         let x = vadd_f32(vget_low_f32(x), vget_high_f32(x));

@@ -80,11 +80,6 @@ impl Partition<'_> {
     pub(super) fn query(&self, pair: usize) -> usize {
         pair / self.heads * self.q_stride + pair % self.heads * self.q_len
     }
-
-    /// Weights are in pairs, as values are. Those of latent vectors are turned round in f32.
-    fn paired_weights(&self) -> bool {
-        self.values[0].pairs() && !self.latent
-    }
 }
 
 /// Working memory of one task, and its result.
@@ -99,7 +94,7 @@ pub(crate) struct PartitionScratch {
     /// Where each pair's query begins.
     queries: Vec<usize>,
     pub(super) panel: Lines<f32>,
-    /// A panel of latent vectors, turned round.
+    /// A panel of latent vectors, turned round, in f32 or in pairs.
     pub(super) turned: Lines<f32>,
     /// Elements of values.
     dim: usize,
@@ -187,7 +182,7 @@ impl Kernels {
         }
         self.ask(part, &seen, pages.start, Some(0));
         let softmax =
-            if part.paired_weights() { self.attention.pairs.softmax } else { self.attention.softmax };
+            if part.values[0].pairs() { self.attention.pairs.softmax } else { self.attention.softmax };
         for pair in 0..pairs {
             let seen = part.seen(pair / part.heads);
             scratch.parts[pair] = Softmax::EMPTY;
@@ -466,7 +461,7 @@ impl Kernels {
         }
         let Matrix { from, stride, vectors, kind, scales, .. } = matrix;
         let (to, rows) = (panel.as_mut_ptr(), rows.len() * matrix.of_row());
-        let pack = if paired { self.attention.pack_pairs[1] } else { self.attention.pack[kind] };
+        let pack = if paired { self.attention.pack_pairs } else { self.attention.pack[kind] };
         // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
         // instructions.
         unsafe { pack(&Pack { from, stride, rows, vectors, to }) };

@@ -96,6 +96,8 @@ impl Simd for Scalar {
         half(a: I) -> F = each(a, |a| f16::from_bits(a as u16).to_f32());
         load_i8(p: *const i8) -> I = each(p.cast::<[i8; LANES]>().read_unaligned(), i32::from);
         store_i8(p: *mut i8, a: I) = p.cast::<[i8; LANES]>().write_unaligned(each(a, |a| a as i8));
+        store_upper(p: *mut u16, a: I) =
+            p.cast::<[u16; LANES]>().write_unaligned(each(a, |a| (a as u32 >> 16) as u16));
         bytes_sub(a: I, n: u8) -> I =
             each(a, |a| i32::from_le_bytes(a.to_le_bytes().map(|byte| byte.wrapping_sub(n))));
         reorder(p: *const i8, order: &[i8; 16], to: *mut i8) = {

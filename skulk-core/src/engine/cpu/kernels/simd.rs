@@ -198,6 +198,8 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn as_f32(a: Self::I) -> Self::F;
     /// 16 signed bytes.
     unsafe fn load_i8(p: *const i8) -> Self::I;
+    /// The upper halves of integers: of numbers, what they have in common with those in bfloat16.
+    unsafe fn store_upper(p: *mut u16, a: Self::I);
     /// Integers from -128 to 127 as bytes.
     unsafe fn store_i8(p: *mut i8, a: Self::I);
     /// The same of a block's halves, and the sum of each.

@@ -99,6 +99,8 @@ pub(in super::super) unsafe fn operations<S: Simd>(input: &Operands) -> Vec<u32>
     let mut bytes = [0i8; LANES];
     S::store_i8(bytes.as_mut_ptr(), i);
     out.extend(bytes.map(|x| x as u32));
+    S::store_upper(halves.as_mut_ptr(), i);
+    out.extend(halves.map(u32::from));
     integers!(S::load_i8(input.bytes[5].as_ptr().cast()));
 
     let rows = Rows::new(input.bytes.as_ptr().cast(), 32);
