@@ -1,9 +1,13 @@
 //! How does a row change its sequence's state, and what does it read? Convolution, recurrence, norm.
 //!
 //! A layer's state of a sequence lies in one piece: the heads' matrices, as kernels take them, then the inputs that later
-//! rows are convolved with. Rows are prepared and finished side by side, states go through them tile by tile.
+//! rows are convolved with. Rows are prepared and finished side by side, of a row alone its parts; states go through them tile by
+//! tile.
 
-use super::kernels::{Place, Recurrence};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use super::kernels::{Cells, Place, Recurrence};
 use super::lines::Lines;
 use super::{Buffer, Cpu, LEAST_ELEMENTS};
 use crate::arch::{Activation, MOST_CONVOLVED, RecurrentGate, RecurrentRule, RecurrentSpec, RopeLayout};
@@ -25,6 +29,7 @@ pub(super) struct Scratch {
     read: Vec<f32>,
     left: Vec<f32>,
     places: Vec<Place>,
+    taken: Vec<AtomicBool>,
 }
 
 fn absent() -> Error {
@@ -105,7 +110,7 @@ pub(super) fn recur(
     let (width, out_width) = (channels + 2 * heads, spec.value_width());
     let of_elements = spec.rule == RecurrentRule::DeltaOfElements;
     let left_width = if of_elements { spec.steps() } else { 0 };
-    let Scratch { rows: prepared, read, left, places } = scratch;
+    let Scratch { rows: prepared, read, left, places, taken } = scratch;
     reserve(prepared, n_rows.checked_mul(width))?;
     reserve(read, n_rows.checked_mul(out_width))?;
     reserve(left, n_rows.checked_mul(left_width))?;
@@ -123,17 +128,28 @@ pub(super) fn recur(
     let rows = Rows { op, pieces, behind, states };
     // Whatever is amiss is told before anything is written.
     op.runs.iter().filter_map(|run| run.from).try_for_each(|from| states.get(from).map(drop))?;
-    cpu.pool.rows(prepared, width, LEAST_ELEMENTS.div_ceil(4 * width), |row, out, _| {
-        let (convolved, scalars) = out.split_at_mut(channels);
-        rows.convolve(cpu, row, convolved);
-        if spec.rule.replaces() {
-            let (queries, others) = convolved.split_at_mut(spec.key_width());
-            let length = (spec.key_dim as f32).sqrt().recip();
-            queries.chunks_exact_mut(spec.key_dim).for_each(|head| cpu.kernels.unit(head, length));
-            let keys = others[..spec.key_width()].chunks_exact_mut(spec.key_dim);
-            keys.for_each(|head| cpu.kernels.unit(head, 1.0));
+    // The last one has what is behind the channels.
+    let own = channels / parts(spec, n_rows, cpu.pool.threads());
+    let columns = if own < channels { own } else { width };
+    let across = width.div_ceil(columns);
+    let cells = Cells::new(prepared, width, columns, taken);
+    cpu.pool.run(n_rows * across, LEAST_ELEMENTS.div_ceil(4 * columns), &|cells_of, _| {
+        for at in cells_of {
+            let (row, first) = (at / across, at % across * columns);
+            let Some(mut cell) = cells.take(row..row + 1, at % across) else { continue };
+            let (convolved, scalars) = cell.row(0).split_at_mut(columns.min(channels - first));
+            rows.convolve(cpu, row, first, convolved);
+            if spec.rule.replaces() {
+                let heads = convolved.chunks_exact_mut(spec.key_dim);
+                for (head, channel) in heads.zip((first..2 * spec.key_width()).step_by(spec.key_dim)) {
+                    let is_query = channel < spec.key_width();
+                    cpu.kernels.unit(head, if is_query { (spec.key_dim as f32).sqrt().recip() } else { 1.0 });
+                }
+            }
+            if !scalars.is_empty() {
+                rows.scalars(row, scalars);
+            }
         }
-        rows.scalars(row, scalars);
     });
     if of_elements {
         let dim = spec.key_dim;
@@ -142,7 +158,7 @@ pub(super) fn recur(
         });
     }
     let Rows { pieces, .. } = rows;
-    rows_behind(op, &pieces, behind, states)?;
+    rows_behind(cpu, op, &pieces, [behind, own], (states, &mut *taken))?;
 
     let recurrence = Recurrence {
         n_heads: heads,
@@ -162,36 +178,55 @@ pub(super) fn recur(
     let norm = out_width / spec.norm_groups;
     let gates = piece(op.parts.gate, 0, of_group * spec.value_dim);
     let out = out.rows_mut(n_rows);
-    let least = LEAST_ELEMENTS.div_ceil(out_width);
     if spec.gate != RecurrentGate::Before {
-        cpu.pool.rows(read, out_width, least, |_, read, _| {
-            for head in read.chunks_exact_mut(norm) {
-                cpu.kernels.norm_rope(head, Some((&vectors.norm, op.eps)), RopeLayout::Halves, &[], &[]);
-            }
+        cpu.pool.rows(read, norm, LEAST_ELEMENTS.div_ceil(8 * norm), |_, head, _| {
+            cpu.kernels.norm_rope(head, Some((&vectors.norm, op.eps)), RopeLayout::Halves, &[], &[]);
         });
     }
     let read = &*read;
-    cpu.pool.rows(out, out_width, least, |row, out, _| {
+    // What has its gates together, and is normed together behind them.
+    let together = if spec.gate == RecurrentGate::Before { norm } else { gates.width };
+    let unit = [gates.width.max(together), out_width].into_iter();
+    let unit = unit.filter(|unit| unit.is_multiple_of(gates.width) && unit.is_multiple_of(together));
+    let unit = unit.min().unwrap_or(out_width);
+    let units = out_width / unit;
+    cpu.pool.rows(out, unit, LEAST_ELEMENTS.div_ceil(8 * unit), |at, out, _| {
+        let (row, first) = (at / units, at % units * unit);
         let product = op.products[gates.part.product].row(row);
-        for (group, out) in out.chunks_exact_mut(gates.width).enumerate() {
+        let read = &read[row * out_width + first..][..unit];
+        for (group, (out, read)) in
+            out.chunks_exact_mut(gates.width).zip(read.chunks_exact(gates.width)).enumerate()
+        {
+            let group = first / gates.width + group;
             let gate = &product[gates.part.first + group * gates.part.stride..][..gates.width];
             if spec.gate == RecurrentGate::SigmoidBehind {
-                out.copy_from_slice(&read[row * out_width + group * gates.width..][..gates.width]);
+                out.copy_from_slice(read);
                 cpu.kernels.dampen(out, gate);
             } else {
                 out.copy_from_slice(gate);
             }
         }
         if spec.gate != RecurrentGate::SigmoidBehind {
-            cpu.kernels.gated(Activation::Silu, out, &read[row * out_width..][..out_width]);
+            cpu.kernels.gated(Activation::Silu, out, read);
         }
         if spec.gate == RecurrentGate::Before {
-            for (group, weight) in out.chunks_exact_mut(norm).zip(vectors.norm.chunks_exact(norm)) {
+            for (group, weight) in out.chunks_exact_mut(norm).zip(vectors.norm[first..].chunks_exact(norm)) {
                 cpu.kernels.norm_rope(group, Some((weight, op.eps)), RopeLayout::Halves, &[], &[]);
             }
         }
     });
     Ok(())
+}
+
+/// Parts of a row's channels for threads that have no row of their own: whole heads of queries and keys each, and room for what
+/// is behind the channels.
+fn parts(spec: &RecurrentSpec, n_rows: usize, threads: usize) -> usize {
+    if n_rows >= threads {
+        return 1;
+    }
+    let channels = spec.channels();
+    let fits = |n: &usize| channels.is_multiple_of(n * spec.key_dim) && 2 * spec.n_heads <= channels / n;
+    (2..=2 * threads).rev().find(fits).unwrap_or(1)
 }
 
 /// Grows to `len` elements; shorter steps keep the memory of longer ones.
@@ -222,8 +257,8 @@ impl Rows<'_> {
         self.op.runs.get(at)
     }
 
-    /// Queries, keys and values of a row, convolved with those before it.
-    fn convolve(&self, cpu: &Cpu, row: usize, out: &mut [f32]) {
+    /// Queries, keys and values of a row, convolved with those before it: channels from `first` on.
+    fn convolve(&self, cpu: &Cpu, row: usize, first: usize, out: &mut [f32]) {
         let Some(run) = self.run(row) else { return };
         let (spec, vectors) = (self.op.spec, self.op.vectors);
         let (channels, before) = (spec.channels(), spec.convolution - 1);
@@ -232,17 +267,21 @@ impl Rows<'_> {
         for piece in &self.pieces {
             let product = &self.op.products[piece.part.product];
             for (channel, at, width) in piece.runs(spec) {
-                let out = &mut out[channel..][..width];
+                let Some((channel, at, width)) = within(first..first + out.len(), (channel, at, width))
+                else {
+                    continue;
+                };
+                let out = &mut out[channel - first..][..width];
                 let mut taps: [&[f32]; MOST_CONVOLVED] = [&[]; MOST_CONVOLVED];
                 // Where the sequence begins, there is nothing before.
-                let (mut n, mut first) = (0, 0);
+                let (mut n, mut skipped) = (0, 0);
                 for tap in 0..=before {
                     let back = before - tap;
                     let x = match (row - run.rows.start).checked_sub(back) {
                         Some(_) => &product.row(row - back)[at..],
                         None => {
                             let Some(earlier) = earlier else {
-                                first = tap + 1;
+                                skipped = tap + 1;
                                 continue;
                             };
                             &earlier[(tap + row - run.rows.start) * channels + channel..]
@@ -251,7 +290,7 @@ impl Rows<'_> {
                     taps[n] = &x[..width];
                     n += 1;
                 }
-                let weights = &vectors.convolution[first * channels + channel..];
+                let weights = &vectors.convolution[skipped * channels + channel..];
                 let bias = bias.map(|bias| &bias[channel..][..width]);
                 cpu.kernels.convolve(&taps[..n], weights, channels, bias, out);
             }
@@ -293,8 +332,20 @@ impl Rows<'_> {
     }
 }
 
-/// Keeps the last inputs of each run, and those of its mark, for rows that come later.
-fn rows_behind(op: &Recur<'_, Cpu>, pieces: &[Piece; 3], behind: usize, states: &mut States) -> Result<()> {
+/// What of a run of channels, and of its place in a product's row, is among some.
+fn within(some: Range<usize>, (channel, at, width): (usize, usize, usize)) -> Option<(usize, usize, usize)> {
+    let (from, to) = (channel.max(some.start), (channel + width).min(some.end));
+    (from < to).then(|| (from, at + from - channel, to - from))
+}
+
+/// Keeps the last inputs of each run, and those of its mark, for rows that come later; so many channels at a time.
+fn rows_behind(
+    cpu: &Cpu,
+    op: &Recur<'_, Cpu>,
+    pieces: &[Piece; 3],
+    [behind, own]: [usize; 2],
+    (states, taken): (&mut States, &mut Vec<AtomicBool>),
+) -> Result<()> {
     let (spec, before) = (op.spec, op.spec.convolution - 1);
     let channels = spec.channels();
     for run in op.runs {
@@ -304,24 +355,34 @@ fn rows_behind(op: &Recur<'_, Cpu>, pieces: &[Piece; 3], behind: usize, states: 
             let place = states.list.get_mut(number as usize).ok_or_else(absent)?;
             let mut state = place.take().ok_or_else(absent)?;
             let earlier = run.from.and_then(|from| states.get(from).ok()).map(|state| &state[behind..]);
-            for (at, to) in state[behind..].chunks_exact_mut(channels).enumerate() {
-                match (rows + at).checked_sub(before) {
-                    Some(row) => {
-                        for piece in pieces {
-                            let product = op.products[piece.part.product].row(run.rows.start + row);
-                            for (channel, from, width) in piece.runs(spec) {
-                                to[channel..][..width].copy_from_slice(&product[from..][..width]);
-                            }
+            let cells = Cells::new(&mut state[behind..], channels, own, taken);
+            let keep = |at: usize, first: usize, to: &mut [f32]| match (rows + at).checked_sub(before) {
+                Some(row) => {
+                    for piece in pieces {
+                        let product = op.products[piece.part.product].row(run.rows.start + row);
+                        let some = first..first + to.len();
+                        for (channel, from, width) in
+                            piece.runs(spec).filter_map(|all| within(some.clone(), all))
+                        {
+                            to[channel - first..][..width].copy_from_slice(&product[from..][..width]);
                         }
                     }
-                    None => match earlier {
-                        Some(earlier) => {
-                            to.copy_from_slice(&earlier[(rows + at) * channels..][..channels]);
-                        }
-                        None => to.fill(0.0),
-                    },
                 }
-            }
+                None => match earlier {
+                    Some(earlier) => {
+                        let from = (rows + at) * channels + first;
+                        to.copy_from_slice(&earlier[from..from + to.len()]);
+                    }
+                    None => to.fill(0.0),
+                },
+            };
+            let least = LEAST_ELEMENTS.div_ceil(4 * own * before.max(1));
+            cpu.pool.run(channels / own, least, &|columns, _| {
+                for column in columns {
+                    let Some(mut cell) = cells.take(0..before, column) else { continue };
+                    (0..before).for_each(|at| keep(at, column * own, cell.row(at)));
+                }
+            });
             states.list[number as usize] = Some(state);
         }
     }
