@@ -262,6 +262,10 @@ impl Region {
     /// The numbers of one row, as many as `out` takes.
     pub(crate) fn decode(&self, row: usize, out: &mut [f32]) {
         match self.tile_of(row) {
+            // Scales and biases, of which a row is a block.
+            Some((weave, ..)) if weave.block() != self.dtype.block_bytes() => {
+                out.iter_mut().enumerate().for_each(|(at, x)| *x = self.number(row, at));
+            }
             Some((weave, tile, own)) => {
                 let mut block = [0; LARGEST];
                 let block = &mut block[..weave.block()];
@@ -760,7 +764,9 @@ mod tests {
     /// So are scales and biases beside them.
     #[test]
     fn scales_are_read_from_woven_tiles() {
-        for (groups, float) in [(8, DType::BF16), (3, DType::F16), (1, DType::BF16), (3, DType::F32)] {
+        for (groups, float) in
+            [(8, DType::BF16), (3, DType::F16), (1, DType::BF16), (131, DType::BF16), (3, DType::F32)]
+        {
             let some = |dtype: DType, len: usize, by: usize| {
                 let bytes: Vec<u8> =
                     (0..32 * dtype.row_bytes(len).unwrap()).map(|at| (at * by % 59) as u8).collect();
@@ -776,6 +782,13 @@ mod tests {
                 assert!(part.unwrap().woven().is_some(), "{float}");
                 assert_eq!(part.unwrap().memory(), Memory::Resident);
             }
+            // By themselves they are numbers as well.
+            let numbers = |region: &Region| {
+                let mut numbers = vec![f32::NAN; 32 * groups];
+                region.scales().unwrap().read_rows(0..32, &mut numbers).unwrap();
+                numbers
+            };
+            assert_eq!(numbers(&woven), numbers(&plain), "{float}");
             let views =
                 |region: &Region| [region.clone(), region.row_range(3..29), region.every(1, 3, 10).unwrap()];
             for (plain, woven) in views(&plain).into_iter().zip(views(&woven)) {

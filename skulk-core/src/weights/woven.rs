@@ -2,8 +2,8 @@
 //! side by side.
 //!
 //! A tile is sixteen rows. Its bytes are where they were, and as many: stored block at byte `o` of each row is from `16 · o` of
-//! the tile on. Within, bytes go by words of four, those at byte `w` of a block from `16 · w` on; what is no whole word before
-//! or behind them, as a half-precision scale, is a number of its own.
+//! the tile on. Within, bytes go by words of four: that at byte `w` of a block lies from `16 · w` on, of all rows side by side.
+//! So do one or two bytes before or behind the words, as a half-precision scale is.
 
 use super::dtype::DType;
 
@@ -55,8 +55,8 @@ impl Weave {
         tiles.zip(to.chunks_exact_mut(self.tile_bytes())).for_each(|(from, to)| self.weave_tile(from, to));
     }
 
-    /// One stored block of a tile's row, which begins at byte `at` of each row; or of a block without bytes before its words
-    /// some of these, or its end.
+    /// Copies a row's stored block, which begins at byte `at` of each row. Where a block begins with a word, `at` may be that
+    /// of any word.
     pub(super) fn copy_block(&self, tile: &[u8], row: usize, at: usize, to: &mut [u8]) {
         let woven = tile.get(TILE * at..).unwrap_or_default();
         let from = |at: usize| woven.get(TILE * at..).unwrap_or_default();

@@ -39,7 +39,7 @@ pub(super) use operations::{
     elementwise, embed, gate_heads, gated_block, linear, moves_rows, norm_rope, padded_rows,
     products_of_results, results_narrower_than_buffers, rms_norm, sums_and_norms,
 };
-pub(super) use states::{state_cases, states};
+pub(super) use states::{large_state_cases, state_cases, states};
 pub(super) use streams::streams;
 
 use super::backend::Backend;

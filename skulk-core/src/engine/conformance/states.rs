@@ -340,3 +340,8 @@ pub(in crate::engine) fn state_cases() -> Vec<Case> {
     ];
     specs.map(|spec| Case::new(spec, 41)).into()
 }
+
+/// Of some rows, each with enough for several threads.
+pub(in crate::engine) fn large_state_cases() -> [Case; 2] {
+    [delta(Interleaved::No, [32, 8], 128, 128), add([32, 8], 128, 128)].map(|spec| Case::new(spec, 5))
+}
