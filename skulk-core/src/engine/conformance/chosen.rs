@@ -68,7 +68,8 @@ pub(in crate::engine) fn chosen<B: Rounds>(b: &B) {
                 let row = at + own % n;
                 if sure[row] {
                     // Rows that see all positions attend as those of other layers do.
-                    let off = if row < MOST { off_by_weights(&spec, kv.into()) } else { 0.0 };
+                    let rounded = row < MOST && b.rounds_latent_weights();
+                    let off = if rounded { off_by_weights(&spec, kv.into()) } else { 0.0 };
                     let (expected, what) =
                         (&expected[row * width..][..width], format!("row {row} of {chunks:?} in {kv}"));
                     check(found, expected, |_| 1e-5 + off, &what);

@@ -92,6 +92,11 @@ pub(super) trait Rounds: Backend {
     fn rounds_to_bf16(&self) -> bool {
         false
     }
+
+    /// Whether weights of latent vectors in bfloat16 are rounded to it, too.
+    fn rounds_latent_weights(&self) -> bool {
+        false
+    }
 }
 
 /// A buffer with these rows.

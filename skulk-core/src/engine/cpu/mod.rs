@@ -679,6 +679,9 @@ mod tests {
         fn rounds_to_bf16(&self) -> bool {
             self.precision == Precision::Bf16
         }
+        fn rounds_latent_weights(&self) -> bool {
+            true
+        }
     }
 
     mod one_thread {
