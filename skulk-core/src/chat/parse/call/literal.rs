@@ -134,20 +134,22 @@ impl Literals {
 
     /// Calls behind markers of their own; what lies between and is no white space is text.
     fn find(&mut self, rest: &mut &str, special: bool, emit: &mut Emitter) -> Option<Step> {
-        let step = match self.before.next(rest, special, |text| self.kept.push_str(text)) {
+        let opens = match self.before.next(rest, special, |text| self.kept.push_str(text)) {
             None => return Some(Step::More),
-            Some(0) => {
-                self.place = Place::Name;
-                None
-            }
+            Some(0) => true,
             Some(_) if self.calls == 0 => return Some(Step::closed(Fault::no_name())),
-            Some(_) => Some(Step::Close),
+            Some(_) => false,
         };
         let between = std::mem::take(&mut self.kept);
-        if !between.trim().is_empty() {
+        let told = !between.trim().is_empty();
+        if told {
             emit.text(&between);
         }
-        step
+        if !opens {
+            return Some(Step::Close);
+        }
+        self.place = Place::Name;
+        told.then_some(Step::Told(self.dialect.call))
     }
 
     /// Whether the marker of strings may be next.

@@ -24,6 +24,8 @@ use tagged::Tagged;
 pub(super) enum Step {
     /// Nothing is left of it.
     More,
+    /// What was taken is told as text, but for the marker behind it, which opens a call.
+    Told(&'static str),
     /// A call is whole.
     Call,
     /// The calls are at their end.
@@ -77,7 +79,7 @@ pub(super) struct Block {
     bodies: &'static [Body],
     specials: Specials,
     reader: Reader,
-    /// All since the last whole call.
+    /// All since the last whole call, or since text between calls.
     raw: String,
     /// Without a start marker it is a guess, and text where it fails before anything was told.
     guessed: bool,
@@ -124,6 +126,10 @@ impl Block {
             self.raw.push_str(&before[..before.len() - rest.len()]);
             match step {
                 Step::More => return Place::Within,
+                Step::Told(marker) => {
+                    self.raw.clear();
+                    self.raw.push_str(marker);
+                }
                 Step::Close => return Place::Ended,
                 Step::Call => match emit.finish() {
                     Ok(()) => self.raw.clear(),

@@ -84,10 +84,11 @@ impl Headed {
             Some(_) => self.place = Place::Ended,
         }
         let between = std::mem::take(&mut self.text);
-        if !between.trim().is_empty() {
-            emit.text(&between);
+        if between.trim().is_empty() {
+            return None;
         }
-        None
+        emit.text(&between);
+        (self.place == Place::Header).then_some(Step::Told(self.spec.call))
     }
 
     fn header(&mut self, rest: &mut &str, special: bool, emit: &mut Emitter) -> Option<Step> {

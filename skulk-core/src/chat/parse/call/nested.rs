@@ -63,11 +63,17 @@ impl Elements {
                     Err(fault) => Step::Fail { fault, closed: marker == 1 },
                 };
             }
-            if !text.trim().is_empty() && (marker == 0 || self.calls > 0) {
+            let told = !text.trim().is_empty() && (marker == 0 || self.calls > 0);
+            if told {
                 emit.text(&text);
             }
             match marker {
-                0 => self.in_call = true,
+                0 => {
+                    self.in_call = true;
+                    if told {
+                        return Step::Told(self.spec.call);
+                    }
+                }
                 _ if self.calls == 0 => return Step::closed(Fault::no_name()),
                 _ => return Step::Close,
             }
@@ -87,9 +93,11 @@ impl Elements {
     }
 
     fn value(&self, elements: &str) -> Result<Value, Fault> {
-        let mut stack = vec![Element::default()];
-        for part in elements.split(self.spec.prefix).skip(1) {
-            let wrong = || Fault::syntax("expected an element, found something else");
+        let wrong = || Fault::syntax("expected an element, found something else");
+        let mut parts = elements.split(self.spec.prefix);
+        let text = parts.next().unwrap_or_default().to_owned();
+        let mut stack = vec![Element { text, ..Element::default() }];
+        for part in parts {
             let (tag, text) =
                 part.strip_prefix('<').and_then(|part| part.split_once('>')).ok_or_else(wrong)?;
             match tag.strip_prefix('/') {
@@ -101,14 +109,19 @@ impl Elements {
                     stack.push(Element { name: tag.to_owned(), text: text.to_owned(), parts: Vec::new() })
                 }
                 Some(name) => {
-                    let element = stack.pop().filter(|element| element.name == name).ok_or_else(wrong)?;
+                    let mut element = stack.pop().filter(|element| element.name == name).ok_or_else(wrong)?;
                     let parent = stack.last_mut().ok_or_else(wrong)?;
-                    parent.parts.push((element.name.clone(), element.value()));
+                    parent.text.push_str(text);
+                    let name = std::mem::take(&mut element.name);
+                    parent.parts.push((name, element.value().ok_or_else(wrong)?));
                 }
             }
         }
         match (stack.pop(), stack.is_empty()) {
-            (Some(root), true) => Ok(Value::Object(root.parts.into_iter().collect::<Map<_, _>>())),
+            (Some(root), true) if root.text.trim().is_empty() => {
+                Ok(Value::Object(root.parts.into_iter().collect::<Map<_, _>>()))
+            }
+            (Some(_), true) => Err(wrong()),
             _ => Err(Fault::syntax("expected the end of an element, found that of the call")),
         }
     }
@@ -117,18 +130,23 @@ impl Elements {
 #[derive(Debug, Default)]
 struct Element {
     name: String,
+    /// What is in no part of it.
     text: String,
     parts: Vec<(String, Value)>,
 }
 
 impl Element {
-    fn value(self) -> Value {
-        if self.parts.is_empty() {
+    /// `None`: there is text beside parts.
+    fn value(self) -> Option<Value> {
+        if !self.parts.is_empty() && !self.text.trim().is_empty() {
+            return None;
+        }
+        Some(if self.parts.is_empty() {
             Value::String(self.text)
         } else if self.parts.iter().all(|(name, _)| name == ITEM) {
             self.parts.into_iter().map(|(_, value)| value).collect()
         } else {
             Value::Object(self.parts.into_iter().collect())
-        }
+        })
     }
 }

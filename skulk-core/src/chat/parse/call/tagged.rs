@@ -120,8 +120,9 @@ impl Tagged {
     fn meet(&mut self, marker: usize, emit: &mut Emitter) -> Option<Step> {
         match (self.place, marker) {
             (Place::Between, 0) => {
-                self.between(emit);
+                let told = self.between(emit);
                 self.go(Place::Name);
+                return told.then_some(Step::Told(self.spec.call));
             }
             (Place::Between, _) if self.calls == 0 => return Some(Step::closed(Fault::no_name())),
             (Place::Between, _) => {
@@ -179,11 +180,13 @@ impl Tagged {
         None
     }
 
-    /// What lies between calls and is no white space is text.
-    fn between(&mut self, emit: &mut Emitter) {
-        if !self.text.trim().is_empty() {
+    /// What lies between calls and is no white space is text. Whether there was any.
+    fn between(&mut self, emit: &mut Emitter) -> bool {
+        let some = !self.text.trim().is_empty();
+        if some {
             emit.text(&self.text);
         }
+        some
     }
 
     fn name(&mut self, emit: &mut Emitter) -> Result<(), Fault> {

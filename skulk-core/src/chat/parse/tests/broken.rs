@@ -79,6 +79,65 @@ fn text_between_calls_is_text() {
     assert_eq!((&found.text[..], found.called()), ("I call .", vec![("f", json!({}))]));
 }
 
+/// What was told as text is no part of the call behind it.
+#[test]
+fn text_before_a_call_that_is_none_is_told_once() {
+    for (syntax, opening, call, body, close) in [
+        (
+            ToolSyntax::DeepSeek,
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁call▁begin｜>",
+            "f<｜tool▁sep｜>{1}",
+            "<｜tool▁calls▁end｜>",
+        ),
+        (
+            ToolSyntax::Dsml,
+            "<｜DSML｜function_calls>",
+            "<｜DSML｜invoke name=\"",
+            "f\"> no",
+            "</｜DSML｜function_calls>",
+        ),
+        (
+            ToolSyntax::MinimaxNested,
+            "]<]minimax[>[<tool_call>",
+            "]<]minimax[>[<invoke name=\"",
+            "f\">]<]minimax[>[<",
+            "]<]minimax[>[</invoke>",
+        ),
+        (ToolSyntax::Gemma4, "<|tool_call>", "call:", "f{a}", "<tool_call|>"),
+    ] {
+        let text = format!("{opening}I call {call}{body}{close}");
+        for cut in (1..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let parser = StreamParser::new(&think(syntax), &ParseOptions::default()).unwrap();
+            let found = whole(parser, &[(&text[..cut], false), (&text[cut..], false)]);
+            assert_eq!(found.text, "I call ", "{syntax}");
+            let raws: Vec<&str> = found.broken.iter().map(|(.., raw)| raw.as_str()).collect();
+            assert_eq!(raws, [format!("{call}{body}{close}")], "{syntax}");
+        }
+    }
+}
+
+/// Beside elements there is no text: with it, a call is none, and all of it is kept.
+#[test]
+fn text_beside_elements_is_not_lost() {
+    let nested = |body: &str| {
+        let body = body.replace('<', "]<]minimax[>[<");
+        let text = format!(
+            "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">{body}]<]minimax[>[</invoke>\
+             ]<]minimax[>[</tool_call>"
+        );
+        read(ToolSyntax::MinimaxNested, &text)
+    };
+    let found = nested("\n<a> <item>1</item>\n<item>2</item> </a>\n");
+    assert_eq!(found.called(), [("f", json!({"a": [1, 2]}))]);
+    for body in ["x<a>1</a>", "<a>1</a>x", "<a>x<item>1</item></a>", "<a><item>1</item>x</a>"] {
+        let found = nested(body);
+        assert_eq!((found.broken.len(), found.calls.len()), (1, 0), "{body}");
+        assert!(found.broken[0].2.contains('x'), "{body}");
+        assert_eq!(found.broken[0].0, CallProblem::Syntax, "{body}");
+    }
+}
+
 #[test]
 fn half_a_marker_at_the_end_is_text() {
     for half in ["<tool_cal", "<", "<thi"] {
