@@ -1,13 +1,13 @@
 //! What is a vocabulary of byte pair encoding with merges, as GPT-2 introduced it?
 
-use hashbrown::HashSet;
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
+use tokenizers::{PreTokenizerWrapper, SplitDelimiterBehavior};
 
+use super::bpe::pairs::Pairs;
+use super::bpe::{Bpe, LONGEST, Merges, Options};
 use super::cut::Cut;
 use super::gguf::Built;
 use super::parts::{Parts, invalid};
@@ -15,14 +15,10 @@ use super::pieces::Pieces;
 use super::pre::{self, Spelling};
 use super::rules::Words;
 use super::texts::Texts;
+use super::vocabulary::{Inner, Vocabulary};
 use crate::error::Result;
 
 const FIELD: &str = "tokenizer.ggml.merges";
-
-/// Merges that a thread looks at at a time.
-const SHARE: usize = if cfg!(test) { 3 } else { 4096 };
-
-type Pair<T> = (T, T);
 
 /// `name`: how words are cut.
 pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
@@ -33,15 +29,20 @@ pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
             .with_hint("convert the model with one of the known names if it splits alike")
     })?;
     let texts = Texts::of(&parts.tokens);
-    let (vocab, merges) = vocab_and_merges(parts, &texts)?;
-    let broken = |e| invalid("tokenizer.ggml.merges", "the vocabulary is inconsistent").with_source(e);
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocab, merges)
-        .ignore_merges(rules.whole_words)
-        .byte_fallback(rules.spelling != Spelling::Bytes)
-        .build()
-        .map_err(broken)?;
-    let mut inner = Tokenizer::new(bpe);
+    let Some(lines) = &parts.merges else {
+        return Err(invalid(FIELD, "expected the merges of a byte-level vocabulary, found none")
+            .with_hint("the file carries half a tokenizer: convert the model again"));
+    };
+    let merges = Merges::Ranked(pairs(lines, &texts)?);
+    let broken = |e| invalid(FIELD, "the vocabulary is inconsistent").with_source(e);
+    let options = Options {
+        unk_token: None,
+        byte_fallback: rules.spelling != Spelling::Bytes,
+        fuse_unk: false,
+        whole_words: rules.whole_words,
+    };
+    let duplicates = texts.duplicates.clone();
+    let mut inner = Inner::new(Vocabulary::Bpe(Bpe::new(texts, merges, options)));
     // For other programs that read the tokenizer.
     let mut splits: Vec<PreTokenizerWrapper> = Vec::new();
     for split in rules.splits {
@@ -67,46 +68,36 @@ pub(super) fn build(parts: &Parts, name: &str) -> Result<Built> {
     };
     inner.with_pre_tokenizer(Some(Sequence::new(splits)));
     inner.add_tokens(parts.added()).map_err(broken)?;
-    Ok(Built { inner, words, pieces, duplicates: texts.duplicates, add_bos: rules.add_bos })
+    Ok(Built { inner, words, pieces, duplicates, add_bos: rules.add_bos })
 }
 
-/// The crate's map of the vocabulary, and the merges in order of rank.
-fn vocab_and_merges(parts: &Parts, texts: &Texts) -> Result<(Vocab, Merges)> {
-    let Some(lines) = &parts.merges else {
-        return Err(invalid(FIELD, "expected the merges of a byte-level vocabulary, found none")
-            .with_hint("the file carries half a tokenizer: convert the model again"));
-    };
-    let shares: Vec<(usize, &[&str])> = (0..).step_by(SHARE).zip(lines.chunks(SHARE)).collect();
-    let (vocab, merges) = texts.vocab_beside(&shares, |joined, (first, lines)| {
-        let merges = (*first..).zip(*lines).map(|(rank, line)| merge(rank, line, texts, joined));
-        merges.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
-    })?;
-    // As in llama.cpp, the first of equal pairs counts.
-    let mut seen = HashSet::with_capacity(lines.len());
-    let firsts = merges.into_iter().flatten().filter(|(ids, _)| seen.insert(*ids));
-    Ok((vocab, firsts.map(|(_, texts)| texts).collect()))
-}
-
-/// The tokens that a line joins, which are separated by a space, and their ids. `None`: a merge of or into something that is no
-/// token, which as in llama.cpp has no effect on text that the vocabulary covers.
-fn merge(
-    rank: usize,
-    line: &str,
-    texts: &Texts,
-    joined: &mut String,
-) -> Result<Option<(Pair<u32>, Pair<String>)>> {
-    // A token may begin with a space.
-    let space = line.bytes().skip(1).position(|byte| byte == b' ');
-    let Some((left, right)) = space.map(|at| (&line[..=at], &line[at + 2..])) else {
-        return Err(invalid(FIELD, "expected two tokens separated by a space")
+/// Merges in order of rank, each two tokens separated by a space. Of equal ones, as in llama.cpp, the first counts.
+fn pairs(lines: &[&str], texts: &Texts) -> Result<Pairs> {
+    let damaged = |rank: usize, message: &'static str| {
+        invalid(FIELD, message)
             .with("index", rank)
-            .with("found", line)
-            .with_hint("the file's metadata is damaged: fetch it again"));
+            .with_hint("the file's metadata is damaged: fetch it again")
     };
-    joined.clear();
-    joined.extend([left, right]);
-    let known = texts.get(left).zip(texts.get(right)).filter(|_| texts.contains(joined));
-    Ok(known.map(|ids| (ids, (left.to_owned(), right.to_owned()))))
+    let mut pairs = Pairs::of(texts);
+    for (rank, line) in lines.iter().enumerate() {
+        let Some((left, right)) = halves(line) else {
+            return Err(damaged(rank, "expected two tokens separated by a space").with("found", line));
+        };
+        // A merge of or into something that is no token has as in llama.cpp no effect on text that the vocabulary covers.
+        let known = pairs.push(texts, left, right).is_some();
+        let bytes = left.len() + right.len();
+        if known && bytes > LONGEST {
+            return Err(damaged(rank, "expected merges that make tokens of at most 1024 bytes")
+                .with("found", format!("{bytes} bytes")));
+        }
+    }
+    Ok(pairs)
+}
+
+/// What a line joins. A token may begin with a space.
+fn halves(line: &str) -> Option<(&str, &str)> {
+    let at = line.bytes().skip(1).position(|byte| byte == b' ')?;
+    Some((&line[..=at], &line[at + 2..]))
 }
 
 #[cfg(test)]
@@ -118,24 +109,41 @@ mod tests {
     use super::*;
     use crate::ids::TokenId;
 
-    /// In whichever thread's share they are: of equal pairs the first counts, and a line that is no pair is named.
+    /// Of equal pairs the first counts, and a line that is no pair is named.
     #[test]
-    fn merges_are_those_of_all_shares_in_order() {
-        let tokens = ["a", "b", "c", "ab", "bc", "abc", "ca"];
-        let lines = vec!["b c", "a b", "c a", "x y", "a b", "ab c", "b c", "a c"];
-        let mut parts = Parts { tokens: tokens.to_vec(), merges: Some(lines), ..Parts::default() };
-        let (vocab, merges) = vocab_and_merges(&parts, &Texts::of(&parts.tokens)).unwrap();
-        let pairs = merges.iter().map(|(left, right)| (left.as_str(), right.as_str()));
-        assert_eq!(pairs.collect::<Vec<_>>(), [("b", "c"), ("a", "b"), ("c", "a"), ("ab", "c")]);
-        assert_eq!(vocab.len(), tokens.len());
+    fn merges_are_those_of_known_tokens_in_order() {
+        let texts = Texts::of(&["a", "b", "c", "ab", "bc", "abc", "ca"]);
+        let mut lines = ["b c", "a b", "c a", "x y", "a b", "ab c", "b c", "a c"];
+        let merges = pairs(&lines, &texts).unwrap();
+        let all: Vec<u32> = texts.iter().map(|(id, _)| id).collect();
+        assert_eq!(merges.making(&texts, &all), [("b", "c"), ("a", "b"), ("c", "a"), ("ab", "c")]);
+        assert_eq!(merges.making(&texts, &[3, 5]), [("a", "b"), ("ab", "c")]);
+        assert!(merges.making(&texts, &[0, 1, 2]).is_empty());
         for broken in 0..8 {
-            let lines = parts.merges.as_mut().unwrap();
             lines[broken] = "abc";
             lines[7] = "bc";
-            let error = vocab_and_merges(&parts, &Texts::of(&parts.tokens)).unwrap_err();
+            let error = pairs(&lines, &texts).err().unwrap();
             assert!(error.context().contains(&("index", broken.to_string())), "{error}");
-            parts.merges.as_mut().unwrap()[broken] = "a b";
+            lines[broken] = "a b";
         }
+    }
+
+    /// Where tokens have spaces, too, the first one parts a line: what others would make is no merge.
+    #[test]
+    fn lines_part_at_their_first_space() {
+        let texts = Texts::of(&["a", "a b", "b c", "c", "ab c", "a bc"]);
+        let merges = pairs(&["a b c"], &texts).unwrap();
+        assert_eq!(merges.making(&texts, &[0, 1, 2, 3, 4, 5]), [("a", "b c")]);
+    }
+
+    #[test]
+    fn merges_of_endless_tokens_are_refused() {
+        let (half, long) = ("a".repeat(LONGEST / 2 + 1), "a".repeat(LONGEST + 2));
+        let line = format!("{half} {half}");
+        assert!(pairs(&[&line], &Texts::of(&[&half])).is_ok());
+        let error = pairs(&["a b", &line], &Texts::of(&[&half, &long])).err().unwrap();
+        assert!(error.context().contains(&("index", "1".to_owned())), "{error}");
+        assert!(error.hint().is_some());
     }
 
     #[test]
@@ -143,7 +151,7 @@ mod tests {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/llama");
         let text = std::fs::read_to_string(format!("{fixture}/tokenizer.json")).unwrap();
         let json: Value = serde_json::from_str(&text).unwrap();
-        let foreign = Tokenizer::from_bytes(&text).unwrap();
+        let foreign = tokenizers::Tokenizer::from_bytes(&text).unwrap();
         let vocab = json["model"]["vocab"].as_object().unwrap();
         let added = json["added_tokens"].as_array().unwrap();
         let mut parts = Parts {

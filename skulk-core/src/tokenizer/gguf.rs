@@ -12,6 +12,7 @@ use tokenizers::processors::template::TemplateProcessing;
 use super::added::Added;
 use super::parts::{Parts, invalid};
 use super::rules::{Rules, Words};
+use super::vocabulary::Inner;
 use super::{Pieces, Route, Special, Tokenizer, byte_level, control, sentencepiece, unigram, word_piece};
 use crate::error::Result;
 use crate::ids::TokenId;
@@ -25,7 +26,7 @@ pub(super) fn load(metadata: &GgufMetadata) -> Result<Tokenizer> {
 
 /// What a kind of vocabulary decides about the tokenizer.
 pub(super) struct Built {
-    pub(super) inner: tokenizers::Tokenizer,
+    pub(super) inner: Inner,
     pub(super) words: Words,
     pub(super) pieces: Pieces,
     /// Ids whose text an earlier id has.
@@ -268,8 +269,13 @@ mod tests {
         parts.tokens.push(&long);
         parts.tokens.extend(runs.iter().map(String::as_str));
         parts.kinds.clear();
-        parts.scores = vec![f32::NAN; parts.tokens.len()];
-        assert!(build(&parts).is_ok());
+        for scores in
+            [vec![f32::NAN; parts.tokens.len()], (0..parts.tokens.len()).map(|id| id as f32).collect()]
+        {
+            parts.scores = scores;
+            let tokenizer = build(&parts).unwrap();
+            assert!(tokenizer.encode(&"a".repeat(2000), true).is_ok());
+        }
         parts.scores.fill(f32::INFINITY);
         let tokenizer = build(&parts).unwrap();
         assert!(tokenizer.encode(&"a".repeat(2000), true).is_ok());

@@ -10,13 +10,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::charsmap::Charsmap;
+use super::vocabulary::Inner;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Published tokenizers need about 12 by the bounds used here, and those with a map of characters some hundreds.
 pub(super) const MAX: f64 = 1024.0;
 
 /// Refuses rules that make a text longer by more than [`MAX`], before there is a text.
-pub(super) fn check(inner: &tokenizers::Tokenizer) -> Result<()> {
+pub(super) fn check(inner: &Inner) -> Result<()> {
     let mut growth = Growth::default();
     for (field, rule) in [
         ("pre_tokenizer", written(inner.get_pre_tokenizer())),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper};
 
 use super::declared::Declared;
+use super::vocabulary::{Inner, Vocabulary};
 use super::{Pieces, Route, Special, Tokenizer, caught, failed, growth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
@@ -38,8 +39,8 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     let declared = Declared(metadata);
     declare(declared, &mut inner)?;
     normalize_as_told(metadata, &mut inner).map_err(|e| failed(e, &file))?;
-    // Ids may have holes.
-    let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
+    let added = inner.get_added_vocabulary().get_vocab().values().max();
+    let vocab_size = inner.get_model().size().max(added.map_or(0, |&id| id as usize + 1));
     check_added(&inner, vocab_size).map_err(in_file)?;
     Ok(Tokenizer {
         special: special(declared, config, &inner)?,
@@ -53,9 +54,9 @@ pub(super) fn load(metadata: &HfMetadata, config: &'static str) -> Result<Tokeni
     })
 }
 
-fn read(file: &Path) -> Result<tokenizers::Tokenizer> {
+fn read(file: &Path) -> Result<Inner> {
     let bytes = read_bytes(file)?;
-    caught(|| tokenizers::Tokenizer::from_bytes(&bytes)).map_err(|e| broken(file).with_source(e))
+    caught(|| Inner::from_bytes(&bytes)).map_err(|e| broken(file).with_source(e))
 }
 
 fn read_bytes(file: &Path) -> Result<Vec<u8>> {
@@ -94,8 +95,8 @@ fn broken(file: &Path) -> Error {
 }
 
 /// Refuses words whose pieces could be looked for without end: that takes as many steps as the cube of their length.
-fn expect_short_words(inner: &tokenizers::Tokenizer) -> Result<()> {
-    let ModelWrapper::WordPiece(model) = inner.get_model() else { return Ok(()) };
+fn expect_short_words(inner: &Inner) -> Result<()> {
+    let Vocabulary::Crate(ModelWrapper::WordPiece(model)) = inner.get_model() else { return Ok(()) };
     let found = model.max_input_chars_per_word;
     if found <= MAX_WORD {
         return Ok(());
@@ -107,7 +108,7 @@ fn expect_short_words(inner: &tokenizers::Tokenizer) -> Result<()> {
 }
 
 /// What `tokenizer_config.json` says of BERT's texts counts, as in transformers, whatever `tokenizer.json` says.
-fn normalize_as_told(metadata: &HfMetadata, inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {
+fn normalize_as_told(metadata: &HfMetadata, inner: &mut Inner) -> tokenizers::Result<()> {
     let Some(NormalizerWrapper::BertNormalizer(rules)) = inner.get_normalizer() else { return Ok(()) };
     let Some(config) = &metadata.tokenizer_config else { return Ok(()) };
     if config.get("tokenizer_class").is_some_and(|class| class == "PreTrainedTokenizerFast") {
@@ -125,7 +126,7 @@ fn normalize_as_told(metadata: &HfMetadata, inner: &mut tokenizers::Tokenizer) -
 }
 
 /// Refuses a post-processor that adds tokens which the vocabulary lacks.
-fn check_added(inner: &tokenizers::Tokenizer, vocab_size: usize) -> Result<()> {
+fn check_added(inner: &Inner, vocab_size: usize) -> Result<()> {
     let mut ids = Vec::new();
     put_ids(&serde_json::to_value(inner.get_post_processor()).unwrap_or_default(), &mut ids);
     match ids.into_iter().find(|&id| id >= vocab_size as u64) {
@@ -153,7 +154,7 @@ fn put_ids(rule: &Value, ids: &mut Vec<u64>) {
 
 /// Makes every token special that `tokenizer_config.json` declares, as transformers does, if the vocabulary has it.
 /// transformers would add what is missing, with ids that the model was not trained with.
-fn declare(declared: Declared<'_>, inner: &mut tokenizers::Tokenizer) -> Result<()> {
+fn declare(declared: Declared<'_>, inner: &mut Inner) -> Result<()> {
     let known = inner.get_added_vocabulary().get_added_tokens_decoder();
     let known: HashSet<String> = known.values().map(|token| token.content.clone()).collect();
     let mut ordinary = Vec::new();
@@ -174,7 +175,7 @@ fn declare(declared: Declared<'_>, inner: &mut tokenizers::Tokenizer) -> Result<
     Ok(())
 }
 
-fn special(declared: Declared<'_>, config: &'static str, inner: &tokenizers::Tokenizer) -> Result<Special> {
+fn special(declared: Declared<'_>, config: &'static str, inner: &Inner) -> Result<Special> {
     let metadata = declared.0;
     let named = |key| Ok(declared.token(key)?.and_then(|text| inner.token_to_id(text)).map(TokenId));
     let mut begins: Vec<_> = named("bos_token")?.into_iter().collect();

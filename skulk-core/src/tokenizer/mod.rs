@@ -4,6 +4,7 @@
 //! metadata. [`Detokenizer`] and [`StopMatcher`] work on the stream of generated tokens.
 
 mod added;
+mod bpe;
 mod byte_level;
 mod charsmap;
 mod control;
@@ -23,6 +24,7 @@ mod sentencepiece;
 mod stop;
 mod texts;
 mod unigram;
+mod vocabulary;
 mod word_piece;
 
 use std::collections::HashMap;
@@ -38,6 +40,7 @@ pub use stop::StopMatcher;
 use self::added::Control;
 use self::pieces::Pieces;
 use self::rules::Rules;
+use self::vocabulary::Inner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::TokenId;
 use crate::weights::{Checkpoint, Metadata};
@@ -53,7 +56,7 @@ use crate::weights::{Checkpoint, Metadata};
 /// # Ok::<(), skulk::Error>(())
 /// ```
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     rules: Route,
     pieces: Pieces,
     special: Special,

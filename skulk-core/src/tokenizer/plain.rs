@@ -14,6 +14,7 @@ use tokenizers::{AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetTy
 
 use super::added::{self, Control};
 use super::rules::Rules;
+use super::vocabulary::Vocabulary;
 use super::{Route, Tokenizer, caught, failed};
 use crate::error::{Error, Result};
 use crate::ids::TokenId;
@@ -227,15 +228,16 @@ impl Model for Ids {
 
 /// The tokens of a word. Some vocabularies lead to control tokens by merging, too: these are taken apart.
 pub(super) fn apart(
-    model: &impl Model,
+    model: &Vocabulary,
     word: &str,
     tokens: Vec<Token>,
     is_control: &impl Fn(u32) -> bool,
 ) -> tokenizers::Result<Vec<Token>> {
-    // Not so unknown tokens: they do not spell what they stand for, or have the text that they stand for.
+    // Not so unknown tokens: they do not spell what they stand for, or have the text that they stand for. Where characters
+    // became nothing, places are not the word's; then there are no unknown tokens.
     let forged = |token: &Token| {
         let (from, to) = token.offsets;
-        word.get(from..to) == Some(&token.value)
+        (model.drops() || word.get(from..to) == Some(&token.value))
             && is_control(token.id)
             && model.id_to_token(token.id).as_ref() == Some(&token.value)
     };
@@ -266,7 +268,7 @@ mod tests {
     fn unknown_tokens_are_not_taken_apart() {
         let vocabulary = [("<unk>", 0.0), ("a", -1.0), ("</s>", -1.0)];
         let vocabulary = vocabulary.map(|(text, score)| (text.to_owned(), score)).to_vec();
-        let model = Unigram::from(vocabulary, Some(0), false).unwrap();
+        let model = Vocabulary::from(Unigram::from(vocabulary, Some(0), false).unwrap());
         let ids = |word: &str| -> Vec<u32> {
             let tokens = model.tokenize(word).unwrap();
             let tokens = apart(&model, word, tokens, &|id| id != 1).unwrap();

@@ -1,10 +1,11 @@
 //! How is text encoded with the vocabulary of a GGUF file?
 
-use tokenizers::{Model, ModelWrapper};
+use tokenizers::Model;
 
 use super::added::{Added, Control, Piece};
 use super::cut::{Cut, words};
 use super::pieces::gpt2_char;
+use super::vocabulary::Vocabulary;
 use super::{plain, unigram, word_piece};
 
 /// What comes in front of the model's merges.
@@ -37,7 +38,7 @@ impl Rules {
     /// The tokens of `text`, with those that are `guarded` only where `control` says.
     pub(super) fn encode(
         &self,
-        model: &ModelWrapper,
+        model: &Vocabulary,
         text: &str,
         control: Control<'_>,
         guarded: impl Fn(u32) -> bool,
@@ -65,7 +66,7 @@ impl Rules {
 impl Words {
     fn encode(
         &self,
-        model: &ModelWrapper,
+        model: &Vocabulary,
         text: &str,
         merge: &mut impl FnMut(&str, &mut Vec<u32>) -> tokenizers::Result<()>,
         ids: &mut Vec<u32>,

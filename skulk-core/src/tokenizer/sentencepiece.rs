@@ -11,26 +11,30 @@
 //! with the longer left side comes first: what was joined last then goes on to grow, and since that
 //! is the leftmost run, the result is the same.
 
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
-use tokenizers::normalizers::{Prepend, Replace, Sequence};
-use tokenizers::{NormalizerWrapper, Tokenizer};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 
+use tokenizers::NormalizerWrapper;
+use tokenizers::normalizers::{Prepend, Replace, Sequence};
+
+use super::bpe::{Bpe, Merges, Options};
 use super::gguf::Built;
 use super::parts::{Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
 use super::texts::Texts;
+use super::vocabulary::{Inner, Vocabulary};
 use crate::error::Result;
 
-/// Tokens whose merges a thread finds at a time, with those of the last one's score.
-const SHARE: usize = if cfg!(test) { 64 } else { 4096 };
 /// Longer tokens get no merge. Real vocabularies stay far below (Llama 2: 48 bytes), and joining a token takes quadratic
 /// time.
-const LONGEST: usize = 256;
+pub(super) const LONGEST: usize = 256;
+/// Ways to make tokens whose score others have, too, each of which may have a say in every text. Vocabularies of 262,144
+/// tokens without scores stay below.
+const MOST_WAYS: usize = 4 << 20;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let texts = Texts::of(&parts.tokens);
-    let (vocab, merges) = vocab_and_merges(parts, &texts)?;
     let space_prefix = parts.add_space_prefix.unwrap_or(true);
     let bytes = (0..=u8::MAX).all(|byte| texts.contains(&format!("<0x{byte:02X}>")));
     let unknown = usize::try_from(parts.unknown.unwrap_or(0)).ok();
@@ -42,17 +46,16 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
         )
         .with_hint("some text could not be encoded: convert the model again"));
     }
-    let mut bpe = BPE::builder()
-        .vocab_and_merges(vocab, merges)
-        .byte_fallback(true)
-        .fuse_unk(true)
-        // Texts are not split into words, so they hardly ever repeat.
-        .cache_capacity(0);
-    if let Some(unknown) = unknown {
-        bpe = bpe.unk_token((*unknown).to_owned());
-    }
+    let options = Options {
+        unk_token: unknown.map(|text| (*text).to_owned()),
+        byte_fallback: true,
+        fuse_unk: true,
+        whole_words: false,
+    };
+    let duplicates = texts.duplicates.clone();
+    let merges = Merges::Scored(Scores::of(parts.scores.clone(), &texts)?);
     let broken = |e| invalid("tokenizer.ggml.tokens", "the vocabulary is inconsistent").with_source(e);
-    let mut inner = Tokenizer::new(bpe.build().map_err(broken)?);
+    let mut inner = Inner::new(Vocabulary::Bpe(Bpe::new(texts, merges, options)));
     let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
     if space_prefix {
         normalizers.push(Prepend::new("▁".to_owned()).into());
@@ -61,62 +64,100 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     inner.with_normalizer(Some(Sequence::new(normalizers))).map_err(broken)?;
     inner.add_tokens(parts.added()).map_err(broken)?;
     let words = Words::SentencePiece { space_prefix };
-    Ok(Built {
-        inner,
-        words,
-        pieces: Pieces::sentencepiece(space_prefix),
-        duplicates: texts.duplicates,
-        add_bos: true,
-    })
+    Ok(Built { inner, words, pieces: Pieces::sentencepiece(space_prefix), duplicates, add_bos: true })
 }
 
-/// The crate's map of the vocabulary, and the ways to join two tokens to a third, as ranked merges.
-fn vocab_and_merges(parts: &Parts, texts: &Texts) -> Result<(Vocab, Merges)> {
-    let score = |id: u32| parts.scores.get(id as usize).copied().unwrap_or(0.0);
-    let tokens = (0_u32..).zip(&parts.tokens);
-    let mut ranked: Vec<(f32, &str)> = tokens
-        .filter(|(id, token)| token.len() <= LONGEST && !texts.duplicates.contains_key(id))
-        .map(|(id, &token)| (score(id), token))
-        .collect();
-    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let score = |text: &str| texts.get(text).map(score);
-    let (mut shares, mut rest) = (Vec::new(), &*ranked);
-    while !rest.is_empty() {
-        let (share, behind) = rest.split_at(border(rest, SHARE));
-        shares.push(share);
-        rest = behind;
-    }
-    let (vocab, merges) = texts.vocab_beside(&shares, |joins, share| Ok(merges_of(share, joins, score)))?;
-    Ok((vocab, merges.into_iter().flatten().collect()))
+/// What merges stand for: tokens' scores, one for each or none at all.
+pub(super) struct Scores {
+    scores: Vec<f32>,
+    /// Those that several tokens have which a merge may make, as bits and sorted.
+    shared: Vec<u32>,
+    /// By token whose score no other has, where its last join is, once that was looked for.
+    last: Vec<AtomicU16>,
 }
 
-/// How many tokens there are up to the first one behind `at` whose score is another than that before it.
-fn border(ranked: &[(f32, &str)], at: usize) -> usize {
-    let Some((last, _)) = ranked[..at.min(ranked.len())].last() else { return 0 };
-    ranked.partition_point(|(score, _)| score.total_cmp(last).is_ge())
-}
+/// No join.
+const NONE: u16 = u16::MAX;
 
-/// The merges of tokens that are sorted by their scores.
-fn merges_of(ranked: &[(f32, &str)], joins: &mut Joins, score: impl Fn(&str) -> Option<f32>) -> Merges {
-    let is_token = |text: &str| score(text).is_some();
-    let mut merges: Vec<(&str, &str)> = Vec::with_capacity(ranked.len());
-    for equals in ranked.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
-        if let [(_, token)] = equals {
-            let last = joins.last_of(token, &score);
-            // llama.cpp also joins characters that are no tokens. Here these are bytes by then.
-            let is_known = |piece: &str| piece.chars().nth(1).is_some() || is_token(piece);
-            merges.extend(last.filter(|(left, right)| is_known(left) && is_known(right)));
-            continue;
+impl Scores {
+    pub(super) fn of(scores: Vec<f32>, texts: &Texts) -> Result<Self> {
+        let last = (0..texts.count()).map(|_| AtomicU16::new(0)).collect();
+        let mut found = Self { scores, shared: Vec::new(), last };
+        let mergeable = || texts.iter().filter(|(_, text)| text.len() <= LONGEST);
+        let mut all: Vec<u32> = mergeable().map(|(id, _)| found.score(id).to_bits()).collect();
+        all.sort_unstable();
+        let shared = all.chunk_by(|a, b| a == b).filter(|equals| equals.len() > 1);
+        found.shared = shared.map(|equals| equals[0]).collect();
+        let shared = mergeable().filter(|(id, _)| found.is_shared(found.score(*id)));
+        let ways = shared.map(|(_, text)| text.chars().count().saturating_sub(1)).sum::<usize>();
+        if ways > MOST_WAYS {
+            return Err(invalid("tokenizer.ggml.scores", "too many tokens have the same score as others")
+                .with("found", format!("{ways} ways to make such tokens of two parts"))
+                .with("expected", format!("at most {MOST_WAYS}"))
+                .with_hint("the file's metadata is damaged: fetch it again, or convert the model again"));
         }
-        let first = merges.len();
-        for (_, token) in equals {
-            let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
-            merges.extend(splits.filter(|(left, right)| is_token(left) && is_token(right)));
-        }
-        let longer = |a: &str, b: &str| b.len().cmp(&a.len());
-        merges[first..].sort_by(|a, b| longer(a.0, b.0).then(longer(a.1, b.1)));
+        Ok(found)
     }
-    merges.into_iter().map(|(left, right)| (left.to_owned(), right.to_owned())).collect()
+
+    fn is_shared(&self, score: f32) -> bool {
+        self.shared.binary_search(&score.to_bits()).is_ok()
+    }
+
+    fn score(&self, id: u32) -> f32 {
+        self.scores.get(id as usize).copied().unwrap_or(0.0)
+    }
+
+    /// The merges that make any of `tokens`, which are sorted, in order of rank.
+    pub(super) fn making<'a>(&self, texts: &'a Texts, tokens: &[u32]) -> Vec<(&'a str, &'a str)> {
+        let texts_of = tokens.iter().filter_map(|&id| Some((self.score(id), id, texts.text(id)?)));
+        let mut ranked: Vec<(f32, u32, &str)> = texts_of.filter(|(.., text)| text.len() <= LONGEST).collect();
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let is_token = |text: &str| texts.contains(text);
+        let mut joins = Joins::default();
+        let mut merges: Vec<(&str, &str)> = Vec::with_capacity(ranked.len());
+        for equals in ranked.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+            if !self.is_shared(equals[0].0) {
+                // It is one.
+                merges.extend(
+                    equals.iter().filter_map(|&(_, id, token)| self.last(id, token, texts, &mut joins)),
+                );
+                continue;
+            }
+            let first = merges.len();
+            for (.., token) in equals {
+                let splits = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+                merges.extend(splits.filter(|(left, right)| is_token(left) && is_token(right)));
+            }
+            let longer = |a: &str, b: &str| b.len().cmp(&a.len());
+            merges[first..].sort_by(|a, b| longer(a.0, b.0).then(longer(a.1, b.1)));
+        }
+        merges
+    }
+
+    /// The two tokens of a token's last join.
+    fn last<'a>(
+        &self,
+        id: u32,
+        token: &'a str,
+        texts: &Texts,
+        joins: &mut Joins,
+    ) -> Option<(&'a str, &'a str)> {
+        let place = &self.last[id as usize];
+        let at = match place.load(Relaxed) {
+            0 => {
+                let last = joins.last_of(token, |text| texts.get(text).map(|id| self.score(id)));
+                // llama.cpp also joins characters that are no tokens. Here these are bytes by then.
+                let is_known = |piece: &str| piece.chars().nth(1).is_some() || texts.contains(piece);
+                let known = last.filter(|(left, right)| is_known(left) && is_known(right));
+                // No longer than LONGEST.
+                let at = known.map_or(NONE, |(left, _)| left.len() as u16);
+                place.store(at, Relaxed);
+                at
+            }
+            at => at,
+        };
+        (at != NONE).then(|| token.split_at(at.into()))
+    }
 }
 
 /// The pieces of a token while they are joined; kept to reuse its memory.
@@ -228,11 +269,6 @@ mod tests {
     fn runs_of_spaces_grow_from_the_left() {
         let runs = [2, 4, 8, 5, 16, 6, 12, 13, 10, 14, 3, 9, 7, 11, 15, 1].map(|n| "▁".repeat(n));
         let mut tokens = vec!["<unk>", "<s>", "</s>", "▁in", "in", "\n", "i", "n"];
-        // So many that the runs begin within a thread's share, and end behind it.
-        let letters: Vec<_> = ('А'..='п').map(String::from).collect();
-        tokens.extend(letters.iter().map(String::as_str));
-        let border = tokens.len()..tokens.len() + runs.len();
-        assert!(border.contains(&SHARE));
         let mut scores: Vec<f32> = (0..tokens.len()).map(|id| -(id as f32)).collect();
         tokens.extend(runs.iter().map(String::as_str));
         scores.resize(tokens.len(), -1e9);

@@ -1,10 +1,10 @@
 //! What is a Unigram vocabulary, as T5 and XLM-RoBERTa have it?
 
+use tokenizers::NormalizerWrapper;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::replace::ReplacePattern;
 use tokenizers::normalizers::{Precompiled, Replace, Sequence};
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
-use tokenizers::{NormalizerWrapper, Tokenizer};
 
 use super::charsmap::{self, Charsmap};
 use super::gguf::Built;
@@ -12,6 +12,7 @@ use super::parts::{Kind, Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
 use super::texts::Texts;
+use super::vocabulary::Inner;
 use super::{caught, growth};
 use crate::error::Result;
 
@@ -40,7 +41,7 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
     let mut model =
         Unigram::from(vocabulary(parts), unknown.map(|id| id.0 as usize), false).map_err(broken)?;
     model.min_score = least(parts);
-    let mut inner = Tokenizer::new(model);
+    let mut inner = Inner::new(model.into());
     let space_prefix = parts.add_space_prefix.unwrap_or(false);
     let merge_spaces = parts.remove_extra_whitespaces.unwrap_or(false);
     // What other programs read comes close.

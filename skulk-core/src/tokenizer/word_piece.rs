@@ -12,13 +12,14 @@ use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::{Model, NormalizedString, Tokenizer};
+use tokenizers::{Model, NormalizedString};
 
 use super::gguf::Built;
 use super::parts::{Kind, Parts, invalid};
 use super::pieces::Pieces;
 use super::rules::Words;
 use super::texts::Texts;
+use super::vocabulary::Inner;
 use crate::error::Result;
 
 /// Longer tokens are not found. Real vocabularies stay far below.
@@ -55,7 +56,7 @@ pub(super) fn build(parts: &Parts) -> Result<Built> {
         .vocab(texts.vocab())
         .unk_token(text.to_owned())
         .continuing_subword_prefix(String::new());
-    let mut inner = Tokenizer::new(model.build().map_err(broken)?);
+    let mut inner = Inner::new(model.build().map_err(broken)?.into());
     // What other programs read comes close.
     inner
         .with_normalizer(Some(BertNormalizer::new(true, true, Some(strip_accents), lowercase)))
