@@ -221,6 +221,25 @@ mod tests {
         assert!(texts(&tokenizer, "", false).is_empty());
     }
 
+    /// Also behind characters that the vocabulary lacks, which become nothing.
+    #[test]
+    fn merges_lead_to_no_control_token() {
+        let parts = Parts {
+            model: "gpt2",
+            tokens: vec!["a", "b", "ab"],
+            kinds: vec![Kind::Other, Kind::Other, Kind::Control],
+            merges: Some(vec!["a b"]),
+            ..Parts::default()
+        };
+        let tokenizer = build(&parts).unwrap();
+        for text in ["ab", "xab", "xxabxab"] {
+            assert_eq!(texts(&tokenizer, text, false).concat(), text.replace('x', ""));
+            let plain = tokenizer.encode_text(text).unwrap();
+            assert!(!plain.iter().any(|&id| tokenizer.is_special(id)), "{text}");
+            assert_eq!(tokenizer.decode(&plain, false), text.replace('x', ""));
+        }
+    }
+
     #[test]
     fn equal_tokens_are_tolerated() {
         let bytes = bytes();

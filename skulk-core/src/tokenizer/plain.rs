@@ -237,7 +237,8 @@ pub(super) fn apart(
     // became nothing, places are not the word's; then there are no unknown tokens.
     let forged = |token: &Token| {
         let (from, to) = token.offsets;
-        (model.drops() || word.get(from..to) == Some(&token.value))
+        let spelt = word.get(from..to) == Some(&token.value);
+        (spelt || model.drops() && word.contains(&token.value))
             && is_control(token.id)
             && model.id_to_token(token.id).as_ref() == Some(&token.value)
     };
