@@ -875,7 +875,7 @@ export interface ChatCall {
 export interface MalformedCall {
   /** The function, where that much is known. */
   name: string | null;
-  /** All that the model wrote of it, markup included. */
+  /** All that the model wrote of it, markup included; where text was told in front of it, from its own marker on. */
   raw: string;
   /** What is wrong. */
   problem: "unfinished" | "syntax" | "no_name" | "no_arguments" | "invalid_json" | "too_deep";

@@ -232,7 +232,7 @@ mod tests {
             ..Parts::default()
         };
         let tokenizer = build(&parts).unwrap();
-        for text in ["ab", "xab", "xxabxab"] {
+        for text in ["ab", "xab", "axb", "xxabxab"] {
             assert_eq!(texts(&tokenizer, text, false).concat(), text.replace('x', ""));
             let plain = tokenizer.encode_text(text).unwrap();
             assert!(!plain.iter().any(|&id| tokenizer.is_special(id)), "{text}");

@@ -234,12 +234,13 @@ pub(super) fn apart(
     is_control: &impl Fn(u32) -> bool,
 ) -> tokenizers::Result<Vec<Token>> {
     // Not so unknown tokens: they do not spell what they stand for, or have the text that they stand for. Where characters
-    // became nothing, places are not the word's; then there are no unknown tokens.
+    // became nothing, places are not the word's; then there are no unknown tokens, and those of bytes stand for fewer than they
+    // have themselves.
     let forged = |token: &Token| {
         let (from, to) = token.offsets;
-        let spelt = word.get(from..to) == Some(&token.value);
-        (spelt || model.drops() && word.contains(&token.value))
-            && is_control(token.id)
+        let spelt = || word.get(from..to) == Some(&token.value);
+        is_control(token.id)
+            && (spelt() || model.drops() && to - from == token.value.len())
             && model.id_to_token(token.id).as_ref() == Some(&token.value)
     };
     if !tokens.iter().any(forged) {

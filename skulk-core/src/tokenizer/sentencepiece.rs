@@ -31,7 +31,7 @@ use crate::error::Result;
 pub(super) const LONGEST: usize = 256;
 /// Ways to make tokens whose score others have, too, each of which may have a say in every text. Vocabularies of 262,144
 /// tokens without scores stay below.
-const MOST_WAYS: usize = 4 << 20;
+const MOST_WAYS: usize = 2 << 20;
 
 pub(super) fn build(parts: &Parts) -> Result<Built> {
     let texts = Texts::of(&parts.tokens);

@@ -24,7 +24,7 @@ pub(super) enum Vocabulary {
 }
 
 impl Vocabulary {
-    /// Whether characters that are no tokens become nothing: there is no unknown token, and not all have bytes.
+    /// Whether characters may become nothing: there is no unknown token for those that are no tokens and whose bytes are none.
     pub(super) fn drops(&self) -> bool {
         match self {
             Self::Crate(ModelWrapper::BPE(model)) => model.unk_token.is_none(),

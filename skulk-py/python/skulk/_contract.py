@@ -2017,7 +2017,7 @@ class MalformedCall:
     name: str | None
     """The function, where that much is known."""
     raw: str
-    """All that the model wrote of it, markup included."""
+    """All that the model wrote of it, markup included; where text was told in front of it, from its own marker on."""
     problem: Literal["unfinished", "syntax", "no_name", "no_arguments", "invalid_json", "too_deep"]
     """What is wrong."""
     message: str

@@ -1754,7 +1754,7 @@ public struct ChatCall: Codable, Sendable, Hashable {
 public struct MalformedCall: Codable, Sendable, Hashable {
     /// The function, where that much is known.
     public var name: String?
-    /// All that the model wrote of it, markup included.
+    /// All that the model wrote of it, markup included; where text was told in front of it, from its own marker on.
     public var raw: String
     /// What is wrong.
     public var problem: CallProblem

@@ -79,7 +79,7 @@ pub struct ToolCall {
 pub struct MalformedCall {
     /// The function, where that much is known.
     pub name: Option<String>,
-    /// All that the model wrote of it, markup included.
+    /// All that the model wrote of it, markup included; where text was told in front of it, from its own marker on.
     pub raw: String,
     /// What is wrong.
     pub problem: CallProblem,

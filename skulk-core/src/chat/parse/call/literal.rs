@@ -106,6 +106,7 @@ impl Literals {
                 emit.arguments(&std::mem::take(&mut self.json));
                 if matches!(step, Step::Call) {
                     self.calls += 1;
+                    self.kept.clear();
                     self.place = if self.close.is_empty() { Place::Ended } else { Place::Before };
                 }
                 return step;

@@ -117,6 +117,16 @@ fn text_before_a_call_that_is_none_is_told_once() {
     }
 }
 
+/// What is behind the last call is no text where it is nothing but the end of a list, whatever the call has read.
+#[test]
+fn what_a_string_escapes_is_not_told() {
+    for string in ["A", "\\u0041", "\\x41"] {
+        let text = format!("<|tool_call_start|>[f(x=\"{string}\")]");
+        let found = read(ToolSyntax::Pythonic, &text);
+        assert_eq!((&*found.text, found.called()), ("", vec![("f", json!({"x": "A"}))]), "{string}");
+    }
+}
+
 /// Beside elements there is no text: with it, a call is none, and all of it is kept.
 #[test]
 fn text_beside_elements_is_not_lost() {
