@@ -41,7 +41,7 @@ const LOGIT_ROWS: u64 = 8 + 3;
 const DRAWING: u64 = 24;
 /// Bytes of threads, buffers and programs of an engine of this library, whatever the model.
 const RUNTIME: u64 = 4 << 20;
-/// Bytes of a tokenizer, for each token: of byte pair encoding by as many merges as two for a token.
+/// Bytes of a tokenizer, for each token: of byte pair encoding with two merges for each.
 const TOKENIZER: u64 = 64;
 
 /// What a device has: its stage's layers, bytes of feed-forward blocks, how many of them and of experts.
