@@ -17,7 +17,7 @@ use super::bpe::Bpe;
 pub(super) type Inner =
     TokenizerImpl<Vocabulary, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
-/// A model, as the `tokenizers` crate calls it.
+/// A model, as the `tokenizers` crate calls it. `bpe/json.rs` reads it from a `tokenizer.json`.
 pub(super) enum Vocabulary {
     Crate(ModelWrapper),
     Bpe(Bpe),

@@ -1,6 +1,6 @@
 //! How does a word become tokens by merging, without maps of the whole vocabulary?
 //!
-//! The crate's [`BPE`] wants a map of all tokens, their texts once more, and one of all merges: of 262,144 tokens 75 MB, which
+//! The crate's [`BPE`] wants a map of all tokens, their texts once more, and one of all merges: of 262,144 tokens 75 MiB, which
 //! take a third of a second. But a word's tokens are parts of it, and only merges that make such parts have a say. So the
 //! crate's model is made for each word, of these alone: the tokens that are somewhere in it, and the merges that make
 //! them. Their ranks keep their order, so that the same merges happen as with all of them.
