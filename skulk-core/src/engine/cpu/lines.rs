@@ -5,7 +5,7 @@ use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// Elements from the beginning of a cache line on.
 #[derive(Default)]

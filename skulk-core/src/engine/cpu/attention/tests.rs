@@ -42,7 +42,7 @@ impl Case {
         (0..self.len.div_ceil(PAGE) as u32).map(|block| block ^ 5)
     }
 
-    /// Attends to the sequence from `start` on in chunks.
+    /// Attends to the sequence from `start` on in chunks. What working memory holds of one is no number in the next.
     fn run_from(
         &self,
         (kernels, pool): (&Kernels, &Pool),
@@ -63,6 +63,9 @@ impl Case {
                 Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
             let of = |i: usize| &self.qkv[i][at * widths(&self.spec)[i]..];
             let out = &mut out[at * out_width..];
+            for worker in &mut scratch.workers {
+                worker.get_mut().unwrap().partition.spoil();
+            }
             super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
                 .unwrap();
             at += rows;

@@ -49,13 +49,16 @@ impl Softmax {
 
 /// Some rows' products: row n of `c` += row n of `a` · `b`.
 pub(super) struct Tile {
-    /// Rows of `b` that enter: of elements, or of pairs.
-    pub(super) steps: usize,
     pub(super) a: [*const f32; MOST],
-    pub(super) b: *const u8,
+    /// Where parts of `b` begin that follow on each other, and their rows: of elements, or of pairs.
+    pub(super) b: [(*const u8, usize); PAGES],
+    /// How many parts there are.
+    pub(super) parts: usize,
     /// Bytes from row to row of `b`.
     pub(super) stride: usize,
     pub(super) c: [*mut f32; MOST],
+    /// Whatever `c` holds does not count.
+    pub(super) fresh: bool,
     /// The first column worked on.
     pub(super) column: usize,
     /// Scales of the columns for each [`BLOCK`] of steps, [`WIDTH`] apart; null where there are none.
@@ -237,42 +240,54 @@ pub(super) const fn width(registers: usize, rows: usize, vectors: usize) -> usiz
 /// instructions.
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, W: Column, const N: usize, const P: usize>(tile: &Tile) {
-    let (a, scaled) = (tile.a, !tile.scales.is_null());
-    let (mut b, mut scales) = (tile.b.add(tile.column * W::BYTES), tile.scales.wrapping_add(tile.column));
-    let mut done = 0;
-    while done < tile.steps {
-        let end = if scaled { tile.steps.min(done + BLOCK) } else { tile.steps };
-        let mut sums = [[S::zero(); P]; N];
-        if !scaled {
-            for (n, sums) in sums.iter_mut().enumerate() {
-                for (p, sum) in sums.iter_mut().enumerate() {
-                    *sum = S::load(tile.c[n].add(tile.column + p * LANES));
-                }
+    let scaled = W::SCALED && !tile.scales.is_null();
+    let c = |n: usize, p: usize| tile.c[n].wrapping_add(tile.column + p * LANES);
+    let (mut fresh, mut scales) = (tile.fresh, tile.scales.wrapping_add(tile.column));
+    let mut sums = [[S::zero(); P]; N];
+    if !scaled && !fresh {
+        for (n, sums) in sums.iter_mut().enumerate() {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load(c(n, p));
             }
         }
-        for i in done..end {
-            let mut row = [W::load::<S>(b); P];
-            for (p, x) in row.iter_mut().enumerate().skip(1) {
-                *x = W::load::<S>(b.add(p * LANES * W::BYTES));
-            }
-            for n in 0..N {
-                let x = a[n].add(i * W::places::<S>());
-                for p in 0..P {
-                    sums[n][p] = W::add::<S>(sums[n][p], x, row[p]);
+    }
+    let mut place = 0;
+    for &(from, steps) in tile.b.iter().take(tile.parts) {
+        let (mut b, mut done) = (from.wrapping_add(tile.column * W::BYTES), 0);
+        while done < steps {
+            let end = if scaled { steps.min(done + BLOCK) } else { steps };
+            for _ in done..end {
+                let mut row = [W::load::<S>(b); P];
+                for (p, x) in row.iter_mut().enumerate().skip(1) {
+                    *x = W::load::<S>(b.add(p * LANES * W::BYTES));
                 }
+                for n in 0..N {
+                    let x = tile.a[n].add(place);
+                    for p in 0..P {
+                        sums[n][p] = W::add::<S>(sums[n][p], x, row[p]);
+                    }
+                }
+                (b, place) = (b.wrapping_add(tile.stride), place + W::places::<S>());
             }
-            b = b.add(tile.stride);
+            done = end;
+            if scaled {
+                for (n, sums) in sums.iter_mut().enumerate() {
+                    for (p, sum) in sums.iter_mut().enumerate() {
+                        let before = if fresh { S::zero() } else { S::load(c(n, p)) };
+                        S::store(c(n, p), S::fma(*sum, S::load_f16(scales.add(p * LANES)), before));
+                        *sum = S::zero();
+                    }
+                }
+                (fresh, scales) = (false, scales.wrapping_add(WIDTH));
+            }
         }
+    }
+    if !scaled {
         for (n, sums) in sums.iter().enumerate() {
             for (p, sum) in sums.iter().enumerate() {
-                let (c, mut sum) = (tile.c[n].add(tile.column + p * LANES), *sum);
-                if scaled {
-                    sum = S::fma(sum, S::load_f16(scales.add(p * LANES)), S::load(c));
-                }
-                S::store(c, sum);
+                S::store(c(n, p), *sum);
             }
         }
-        (done, scales) = (end, scales.wrapping_add(WIDTH));
     }
 }
 

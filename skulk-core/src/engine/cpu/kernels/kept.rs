@@ -26,6 +26,8 @@ const LEAST: i32 = -56;
 pub(super) trait Column: 'static {
     /// Bytes of a column.
     const BYTES: usize;
+    /// Columns may have scales.
+    const SCALED: bool;
     /// 16 columns of a row.
     type Row<S: Simd>: Copy;
     /// Places of what a row is multiplied by, for all columns.
@@ -36,6 +38,7 @@ pub(super) trait Column: 'static {
 
 impl<W: Kept> Column for W {
     const BYTES: usize = W::BYTES;
+    const SCALED: bool = true;
     type Row<S: Simd> = S::F;
     #[inline(always)]
     fn places<S: Simd>() -> usize {
@@ -63,6 +66,7 @@ pub(super) const fn places<S: Simd>() -> usize {
 
 impl Column for Pairs {
     const BYTES: usize = 4;
+    const SCALED: bool = false;
     type Row<S: Simd> = S::I;
     #[inline(always)]
     fn places<S: Simd>() -> usize {

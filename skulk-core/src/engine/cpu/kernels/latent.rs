@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Kernels;
-use super::attention::{PAIRS, PARTITION, Pack, WIDTH};
+use super::attention::{PAGES, PAIRS, PARTITION, Pack, WIDTH};
 use super::partition::{Partition, PartitionScratch};
 use super::simd::LANES;
 use super::stored::{F32, Matrix, Stored};
@@ -73,7 +73,7 @@ impl Kernels {
             let keys = &part.keys[page];
             for strip in keys.strips() {
                 // SAFETY: lengths have been checked, and there is room for all pairs.
-                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip), [&[]; PAGES]) };
             }
         }
         for row in 0..part.rows {

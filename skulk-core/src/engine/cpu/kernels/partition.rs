@@ -11,10 +11,10 @@ use super::attention::{
     self, DEPTH, MOST, PAGES, PAIRS, PANEL, PARTITION, Pack, Softmax, Tile, VECTORS, WIDTH,
 };
 use super::simd::{BLOCK, LANES};
-use super::stored::{F32, Matrix, Stored};
+use super::stored::{F32, Matrix, Stored, Values};
 use crate::arch::Window;
 use crate::engine::KvType;
-use crate::engine::cpu::lines::{Lines, clear};
+use crate::engine::cpu::lines::{LINE, Lines, clear};
 
 /// Pairs that are worth conversions of their own.
 const PACKED: usize = 3 * MOST;
@@ -80,6 +80,34 @@ impl Partition<'_> {
     pub(super) fn query(&self, pair: usize) -> usize {
         pair / self.heads * self.q_stride + pair % self.heads * self.q_len
     }
+
+    /// Keys of a page, which many pairs ask for.
+    fn keys_ahead(&self, page: usize) -> Ahead<'_> {
+        [if self.packed() { self.keys[page].all_keys(self.head_dim) } else { &[] }, &[], &[], &[]]
+    }
+
+    /// Likewise values of pages, of the group from element `column` on.
+    fn values_ahead(&self, pages: Range<usize>, column: usize) -> Ahead<'_> {
+        let there = self.packed() && column < self.value_dim && !self.latent;
+        std::array::from_fn(|page| match &self.values[page] {
+            values if there && pages.contains(&page) => values.values_of(0..WIDTH, column, self.head_dim),
+            _ => &[],
+        })
+    }
+}
+
+/// What is read next. Of many pairs each tile asks for its share of that.
+type Ahead<'a> = [&'a [u8]; PAGES];
+
+/// A tile's sums of weighted values.
+struct Sums {
+    pairs: Range<usize>,
+    /// The first of their columns.
+    column: usize,
+    /// Where the strip begins whose values are added.
+    strip: usize,
+    /// There are none yet.
+    fresh: bool,
 }
 
 /// Working memory of one task, and its result.
@@ -114,7 +142,8 @@ impl PartitionScratch {
         self.queries.reserve(pairs.saturating_sub(self.queries.len()));
     }
 
-    /// For the positions that `part` sees. Stores wait for each line that has left the caches, unless it is asked for before.
+    /// For the positions that `part` sees, whose scores and values are whatever was there before. Stores wait for each line that
+    /// has left the caches, unless it is asked for before.
     pub(super) fn prepare(
         &mut self,
         kernels: &Kernels,
@@ -135,15 +164,28 @@ impl PartitionScratch {
             }
             kernels.prefetch_floats(&self.values[..pairs * columns]);
         }
-        for scores in self.scores.chunks_exact_mut(PARTITION).take(pairs) {
-            clear(&mut scores[pages.clone()]);
+    }
+
+    /// Whatever it holds becomes what is no number.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        let Self { scores, scaled, values, panel, turned, .. } = self;
+        for memory in [scores, scaled, values, panel, turned] {
+            memory.fill(f32::NAN);
         }
-        clear(&mut self.values[..pairs * columns]);
     }
 
     /// Elements of a pair's values, filled up to whole vectors.
     fn columns(&self) -> usize {
         self.dim.next_multiple_of(LANES)
+    }
+
+    /// Sums of so many vectors begin at zero.
+    fn clear(&mut self, sums: &Sums, vectors: usize) {
+        let columns = self.columns();
+        for pair in sums.pairs.clone() {
+            clear(&mut self.values[pair * columns + sums.column..][..vectors * LANES]);
+        }
     }
 
     /// A pair's part and the sum of its weighted values.
@@ -172,12 +214,23 @@ impl Kernels {
         let pages = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         self.ask(part, &seen, pages.start, None);
         scratch.prepare(self, part, seen.clone(), values_dim);
+        let group =
+            |page: usize, column: usize| part.values[page].values(0, column..dim.min(column + WIDTH), dim);
+        // Of many pairs, values that are multiplied as they are: of all pages at once.
+        let whole = part.packed() && !part.latent && !self.converts(part, &group(pages.start, 0));
+        let first_values = if whole { pages.clone() } else { pages.start..pages.start + 1 };
         for page in pages.clone() {
             self.ask(part, &seen, page + 1, None);
+            let mut ahead = if page + 1 < pages.end {
+                part.keys_ahead(page + 1)
+            } else {
+                part.values_ahead(first_values.clone(), 0)
+            };
             let keys = &part.keys[page];
             for strip in keys.strips() {
+                let ahead = std::mem::take(&mut ahead);
                 // SAFETY: lengths have been checked, and there is room for all pairs.
-                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip)) };
+                unsafe { self.score(part, scratch, page * WIDTH + strip, keys.keys(strip), ahead) };
             }
         }
         self.ask(part, &seen, pages.start, Some(0));
@@ -193,17 +246,27 @@ impl Kernels {
             }
         }
         for column in (0..values_dim).step_by(WIDTH) {
+            if whole {
+                let values = Values::of_pages(pages.clone(), |page| group(page, column));
+                let ahead = part.values_ahead(pages.clone(), column + WIDTH);
+                let positions = pages.start * WIDTH..pages.end * WIDTH;
+                // SAFETY: as above.
+                unsafe { self.weigh(part, scratch, column, positions, values, ahead) };
+                continue;
+            }
             for page in pages.clone() {
                 let next =
                     if page + 1 < pages.end { (page + 1, column) } else { (pages.start, column + WIDTH) };
                 self.ask(part, &seen, next.0, Some(next.1));
+                let mut ahead = part.values_ahead(next.0..next.0 + 1, next.1);
                 let values = &part.values[page];
                 if part.latent {
                     let columns = column..values_dim.min(column + WIDTH);
+                    let positions = page * WIDTH..(page + 1) * WIDTH;
                     // SAFETY: as above; a page has these elements of each position.
                     unsafe {
-                        let group = self.turn(values, columns, scratch);
-                        self.weigh(part, scratch, column, page * WIDTH..(page + 1) * WIDTH, group);
+                        let values = Values::new(positions.start, self.turn(values, columns, scratch));
+                        self.weigh(part, scratch, column, positions, values, ahead);
                     }
                     continue;
                 }
@@ -212,8 +275,10 @@ impl Kernels {
                     let positions = page * WIDTH + strip..page * WIDTH + strip + values.strip();
                     for column in (column..dim.min(column + WIDTH)).step_by(width) {
                         let group = values.values(strip, column..dim.min(column + width), dim);
+                        let values = Values::new(positions.start, group);
+                        let ahead = std::mem::take(&mut ahead);
                         // SAFETY: as above.
-                        unsafe { self.weigh(part, scratch, column, positions.clone(), group) };
+                        unsafe { self.weigh(part, scratch, column, positions.clone(), values, ahead) };
                     }
                 }
             }
@@ -221,7 +286,7 @@ impl Kernels {
     }
 
     /// Asks for what is read soon: a page's keys, or its values from element `column` on. Few pairs wait for memory longer
-    /// than they compute.
+    /// than they compute, so they ask for it at once.
     fn ask(&self, part: &Partition<'_>, seen: &Range<usize>, page: usize, column: Option<usize>) {
         let within = |position: usize| position.saturating_sub(page * WIDTH).min(WIDTH);
         let slots = within(seen.start)..within(seen.end);
@@ -237,6 +302,15 @@ impl Kernels {
         }
     }
 
+    /// A tile's share of what is read next.
+    fn ask_share(&self, ahead: &Ahead<'_>, tile: usize, tiles: usize) {
+        for bytes in ahead.iter().filter(|bytes| !bytes.is_empty()) {
+            let share = bytes.len().div_ceil(tiles).next_multiple_of(LINE);
+            let from = (tile * share).min(bytes.len());
+            self.prefetch(&bytes[from..bytes.len().min(from + share)]);
+        }
+    }
+
     /// The products of queries with the strip of keys from position `first` on.
     ///
     /// # Safety
@@ -247,6 +321,7 @@ impl Kernels {
         scratch: &mut PartitionScratch,
         first: usize,
         keys: Matrix,
+        ahead: Ahead<'_>,
     ) {
         let (rows, pairs) = (part.keys[0].rows(part.head_dim), part.rows * part.heads);
         let end = first + keys.vectors * LANES;
@@ -257,7 +332,8 @@ impl Kernels {
         }
         // Places of a row.
         let places = part.q_len / rows;
-        let depth = if part.packed() { DEPTH / places } else { rows };
+        let converts = self.converts(part, &keys);
+        let depth = if converts { DEPTH / places } else { rows };
         for from in (0..rows).step_by(depth) {
             let rows = depth.min(rows - from);
             let scales = if keys.scales.is_null() {
@@ -265,9 +341,16 @@ impl Kernels {
             } else {
                 keys.scales.wrapping_add(from / BLOCK * WIDTH)
             };
-            // SAFETY: keys have these rows.
-            let keys = unsafe { self.rows_of(keys, from..from + rows, part, &mut scratch.panel) };
-            for pairs in tiles(pairs) {
+            // SAFETY: keys have these rows, of which there are at most DEPTH where they are converted.
+            let keys = unsafe {
+                let keys = keys.skip(from);
+                if converts { self.converted(keys, rows, &mut scratch.panel) } else { keys }
+            };
+            let (count, steps) = (tiles(pairs).count(), if keys.apart { 2 * rows } else { rows });
+            for (at, pairs) in tiles(pairs).enumerate() {
+                if from == 0 {
+                    self.ask_share(&ahead, at, count);
+                }
                 let seen = within(part.seen_by(pairs.clone()));
                 if seen.is_empty() {
                     continue;
@@ -279,8 +362,10 @@ impl Kernels {
                     a[i] = part.q[scratch.queries[pair] + from * places..][..rows * places].as_ptr();
                     c[i] = scores.wrapping_add(pair * PARTITION + first);
                 }
-                let steps = if keys.apart { 2 * rows } else { rows };
-                let tile = Tile { steps, a, b: keys.from, stride: keys.stride, c, column: 0, scales };
+                let mut b = [(std::ptr::null(), 0); PAGES];
+                b[0] = (keys.from, steps);
+                let (stride, fresh) = (keys.stride, from == 0);
+                let tile = Tile { a, b, parts: 1, stride, c, fresh, column: 0, scales };
                 let vectors = seen.start / LANES..seen.end.div_ceil(LANES);
                 // SAFETY: queries have these places, keys have a row for each and columns for the
                 // block's positions, and so have the pairs' scores.
@@ -289,20 +374,21 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of a strip of positions, of the columns from `column` on.
+    /// Adds the weighted values of a strip of positions, of the columns from `column` on. Before the first strip that somebody
+    /// sees there is nothing to which they are added.
     ///
     /// # Safety
-    /// The scratch memory is prepared for all pairs, and `group` has these positions and columns of the partition's.
+    /// The scratch memory is prepared for all pairs, and `values` has these positions and columns of the partition's.
     unsafe fn weigh(
         &self,
         part: &Partition<'_>,
         scratch: &mut PartitionScratch,
         column: usize,
         strip: Range<usize>,
-        group: Matrix,
+        values: Values,
+        ahead: Ahead<'_>,
     ) {
         let pairs = part.rows * part.heads;
-        let first = strip.start;
         let within = |seen: Range<usize>| {
             seen.start.clamp(strip.start, strip.end)..seen.end.clamp(strip.start, strip.end)
         };
@@ -310,73 +396,85 @@ impl Kernels {
         if sub.is_empty() {
             return;
         }
-        let of_row = group.of_row();
-        let rows = (sub.start - first) / of_row..(sub.end - first).div_ceil(of_row);
-        if !group.scales.is_null() {
+        let (of_row, matrix) = (values.matrix.of_row(), values.matrix);
+        if !matrix.scales.is_null() {
             let vectors = strip.len() / LANES;
             let (weights, scaled) =
                 (scratch.scores.chunks_exact(PARTITION), scratch.scaled.chunks_exact_mut(WIDTH));
             for (weights, to) in weights.zip(scaled).take(pairs) {
                 // SAFETY: both have the strip's positions, and there is a scale for each of them.
                 unsafe {
-                    (self.attention.scale)(weights[first..].as_ptr(), group.scales, to.as_mut_ptr(), vectors);
+                    let weights = weights[strip.start..].as_ptr();
+                    (self.attention.scale)(weights, matrix.scales, to.as_mut_ptr(), vectors);
                 }
             }
         }
-        // SAFETY: a group has rows for all of the strip's positions.
-        let values = unsafe { self.rows_of(group, rows, part, &mut scratch.panel) };
-        // The first row's first position.
-        let place = (first, sub.start / of_row * of_row);
+        let values = if self.converts(part, &matrix) {
+            let first = sub.start / of_row * of_row;
+            let rows = (sub.end - first).div_ceil(of_row);
+            // SAFETY: a strip's matrix has rows for all of its positions; there are at most WIDTH.
+            unsafe {
+                let from = matrix.skip((first - strip.start) / of_row);
+                Values::new(first, self.converted(from, rows, &mut scratch.panel))
+            }
+        } else {
+            values
+        };
+        let count = tiles(pairs).count();
         // Nearly always all rows see all of a strip.
         let [oldest, newest] = [0, part.rows - 1].map(|row| within(part.seen(row)));
-        if newest.start == sub.start && oldest.end == sub.end {
-            for pairs in tiles(pairs) {
+        let all = newest.start == sub.start && oldest.end == sub.end;
+        for (at, pairs) in tiles(pairs).enumerate() {
+            self.ask_share(&ahead, at, count);
+            let fresh = strip.start <= part.seen(pairs.start / part.heads).start;
+            let mut to = Sums { pairs: pairs.clone(), column, strip: strip.start, fresh };
+            if all {
                 // SAFETY: `values` has these rows.
-                unsafe { self.add_values(scratch, pairs, sub.clone(), place, column, values) };
+                unsafe { self.add_values(scratch, &mut to, sub.clone(), &values) };
+                continue;
             }
-            return;
-        }
-        for pairs in tiles(pairs) {
             let seen = |pair: usize| within(part.seen(pair / part.heads));
             // What all see they take together; what comes before and behind, each row's heads.
             let common =
                 seen(pairs.end - 1).start.next_multiple_of(of_row)..seen(pairs.start).end / of_row * of_row;
             let common = if common.is_empty() { sub.end..sub.end } else { common };
-            let mut add = |pairs: Range<usize>, positions: Range<usize>| {
-                if !positions.is_empty() {
-                    // SAFETY: as above.
-                    unsafe { self.add_values(scratch, pairs, positions, place, column, values) };
-                }
-            };
-            for pairs in part.by_row(pairs.clone()) {
-                let seen = seen(pairs.start);
-                add(pairs, seen.start..seen.end.min(common.start));
+            let before = |row: &Range<usize>| seen(row.start).start..seen(row.start).end.min(common.start);
+            if fresh && part.by_row(pairs.clone()).any(|row| !before(&row).is_empty()) {
+                scratch.clear(&to, values.matrix.vectors);
+                to.fresh = false;
             }
-            add(pairs.clone(), common.clone());
-            for pairs in part.by_row(pairs) {
-                let seen = seen(pairs.start);
-                add(pairs, common.end..seen.end);
+            for row in part.by_row(pairs.clone()) {
+                let positions = before(&row);
+                // SAFETY: as above.
+                unsafe { self.add_values(scratch, &mut Sums { pairs: row, ..to }, positions, &values) };
+            }
+            // SAFETY: as above.
+            unsafe { self.add_values(scratch, &mut to, common.clone(), &values) };
+            for row in part.by_row(pairs) {
+                let positions = common.end..seen(row.start).end;
+                // SAFETY: as above.
+                unsafe { self.add_values(scratch, &mut Sums { pairs: row, ..to }, positions, &values) };
             }
         }
     }
 
-    /// Adds the weighted values of `positions` to all `pairs`, a tile's. The strip and the matrix begin with the positions of
-    /// `place`.
+    /// Adds the weighted values of `positions`, which may be none, to sums of a tile.
     ///
     /// # Safety
-    /// The matrix has rows for all positions, and is of the columns from `column` on.
+    /// The matrix has rows for all positions, and the columns of the sums.
     unsafe fn add_values(
         &self,
         scratch: &mut PartitionScratch,
-        pairs: Range<usize>,
+        to: &mut Sums,
         positions: Range<usize>,
-        place: (usize, usize),
-        column: usize,
-        values: Matrix,
+        values: &Values,
     ) {
-        if values.of_row() == 1 && !values.apart {
+        if positions.is_empty() {
+            return;
+        }
+        if values.matrix.of_row() == 1 && !values.matrix.apart {
             // SAFETY: the caller's promise; so below.
-            return unsafe { self.add_rows(scratch, pairs, positions, place, column, values) };
+            return unsafe { self.add_rows(scratch, to, positions, values) };
         }
         // Positions whose neighbours are seen, too; before and behind them perhaps one whose neighbour is not.
         let mut at = positions.start;
@@ -387,18 +485,17 @@ impl Kernels {
             unsafe {
                 match alone {
                     // Its own row of the two.
-                    true if values.apart => {
+                    true if values.matrix.apart => {
                         let row = at ^ 1;
-                        self.add_rows(scratch, pairs.clone(), row..row + 1, place, column, values);
+                        self.add_rows(scratch, to, row..row + 1, values);
                     }
                     true => {
                         let (pair, mask) = (at / 2 * 2, if at % 2 == 1 { 0xffff_0000 } else { 0x0000_ffff });
-                        let row = values.skip((pair - place.1) / 2).masked(mask);
-                        let values = Matrix { from: row.as_ptr().cast(), ..values };
-                        let place = (place.0, pair);
-                        self.add_rows(scratch, pairs.clone(), pair..pair + 2, place, column, values);
+                        let row = values.row(pair).masked(mask);
+                        let row = Values::new(pair, Matrix { from: row.as_ptr().cast(), ..values.matrix });
+                        self.add_rows(scratch, to, pair..pair + 2, &row);
                     }
-                    false => self.add_rows(scratch, pairs.clone(), at..end, place, column, values),
+                    false => self.add_rows(scratch, to, at..end, values),
                 }
             }
             at = end;
@@ -412,55 +509,47 @@ impl Kernels {
     unsafe fn add_rows(
         &self,
         scratch: &mut PartitionScratch,
-        pairs: Range<usize>,
+        to: &mut Sums,
         positions: Range<usize>,
-        (strip, first): (usize, usize),
-        column: usize,
-        values: Matrix,
+        values: &Values,
     ) {
         let (columns, sums) = (scratch.columns(), scratch.values.as_mut_ptr());
+        let Matrix { stride, vectors, kind, scales, .. } = values.matrix;
         // Places of weights, and rows, are fewer than positions where both are pairs.
-        let of_place = if values.of_row() == 2 { 2 / self.attention.pairs.places } else { 1 };
+        let of_place = if values.matrix.of_row() == 2 { 2 / self.attention.pairs.places } else { 1 };
         let places = positions.start / of_place..positions.end / of_place;
         let (mut a, mut c) = ([std::ptr::null(); MOST], [std::ptr::null_mut(); MOST]);
         for i in 0..MOST {
-            let pair = (pairs.start + i).min(pairs.end - 1);
-            let weights = if values.scales.is_null() {
+            let pair = (to.pairs.start + i).min(to.pairs.end - 1);
+            let weights = if scales.is_null() {
                 &scratch.scores[pair * PARTITION..][..PARTITION][places.clone()]
             } else {
-                &scratch.scaled[pair * WIDTH..][..WIDTH][positions.start - strip..positions.end - strip]
+                &scratch.scaled[pair * WIDTH..][..WIDTH][positions.start - to.strip..positions.end - to.strip]
             };
             a[i] = weights.as_ptr();
-            c[i] = sums.wrapping_add(pair * columns + column);
+            c[i] = sums.wrapping_add(pair * columns + to.column);
         }
-        let (steps, scales) = (positions.len() / values.of_row(), std::ptr::null());
-        // SAFETY: the caller's promise.
-        let Matrix { from, stride, .. } = unsafe { values.skip((positions.start - first) / values.of_row()) };
-        let tile = Tile { steps, a, b: from, stride, c, column: 0, scales };
+        let ((b, parts), scales) = (values.rows(positions), std::ptr::null());
+        let tile = Tile { a, b, parts, stride, c, fresh: to.fresh, column: 0, scales };
         // SAFETY: pairs have weights for these positions, the matrix rows, and the pairs' sums have room for whole vectors.
-        unsafe { self.multiply(values.kind, tile, pairs.len(), 0..values.vectors) }
+        unsafe { self.multiply(kind, tile, to.pairs.len(), 0..vectors) }
+        to.fresh = false;
     }
 
-    /// Some rows of a matrix, converted where there are enough pairs for it.
+    /// Whether a matrix is converted before it is multiplied: where there are enough pairs for it, but in f32, and where the
+    /// machine multiplies pairs, there is nothing to convert.
+    fn converts(&self, part: &Partition<'_>, matrix: &Matrix) -> bool {
+        let multiplied = matrix.kind == F32 || matrix.kind == PAIRS && self.attention.pairs.places == 1;
+        part.packed() && !multiplied
+    }
+
+    /// The first rows of a matrix, converted.
     ///
     /// # Safety
-    /// The matrix has these rows; there are at most [`DEPTH`] where they are converted.
-    unsafe fn rows_of(
-        &self,
-        matrix: Matrix,
-        rows: Range<usize>,
-        part: &Partition<'_>,
-        panel: &mut [f32],
-    ) -> Matrix {
-        // SAFETY: the caller's promise.
-        let matrix = unsafe { matrix.skip(rows.start) };
-        let paired = matrix.kind == PAIRS;
-        // There is nothing to convert in f32, and where the machine multiplies pairs.
-        if !part.packed() || matrix.kind == F32 || paired && self.attention.pairs.places == 1 {
-            return matrix;
-        }
+    /// The matrix has these rows, of which there are at most [`DEPTH`], of pairs half as many.
+    unsafe fn converted(&self, matrix: Matrix, rows: usize, panel: &mut [f32]) -> Matrix {
         let Matrix { from, stride, vectors, kind, scales, .. } = matrix;
-        let (to, rows) = (panel.as_mut_ptr(), rows.len() * matrix.of_row());
+        let (to, rows, paired) = (panel.as_mut_ptr(), rows * matrix.of_row(), kind == PAIRS);
         let pack = if paired { self.attention.pack_pairs } else { self.attention.pack[kind] };
         // SAFETY: the panel has room for this many rows of WIDTH elements; the machine has the
         // instructions.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::attention::{PAIRS, WIDTH};
+use super::attention::{PAGES, PAIRS, WIDTH};
 use super::simd::{BLOCK, LANES};
 use crate::engine::KvType;
 
@@ -94,10 +94,14 @@ impl Stored<'_> {
         Matrix { from, stride, vectors, kind, scales: self.scales(0, strip), apart: false }
     }
 
+    /// The bytes of all keys.
+    pub(super) fn all_keys(&self, head_dim: usize) -> &[u8] {
+        self.bytes.get(..self.rows(head_dim) * self.strip() * self.size()).unwrap_or_default()
+    }
+
     /// Gives the bytes of some positions' keys, in the order in which they are read.
     pub(super) fn keys_of(&self, slots: Range<usize>, head_dim: usize, mut ask: impl FnMut(&[u8])) {
-        let stride = self.strip() * self.size();
-        let rows = self.bytes.get(..self.rows(head_dim) * stride).unwrap_or_default();
+        let (stride, rows) = (self.strip() * self.size(), self.all_keys(head_dim));
         let slots = self.of_strip(slots);
         if slots.len() > self.strip() / 2 {
             return ask(rows);
@@ -153,6 +157,59 @@ pub(super) struct Matrix {
     pub(super) scales: *const u16,
     /// Pairs taken apart, each to two rows, the second one's first.
     pub(super) apart: bool,
+}
+
+/// Values of consecutive positions, of one page or of several.
+#[derive(Clone, Copy)]
+pub(super) struct Values {
+    /// Of the first page.
+    pub(super) matrix: Matrix,
+    /// Where the first row of each page lies.
+    pages: [*const u8; PAGES],
+    /// Position of the first row.
+    first: usize,
+}
+
+impl Values {
+    /// Of positions of one page.
+    pub(super) fn new(first: usize, matrix: Matrix) -> Self {
+        let mut pages = [std::ptr::null(); PAGES];
+        pages[0] = matrix.from;
+        Self { matrix, pages, first }
+    }
+
+    /// Of whole pages.
+    pub(super) fn of_pages(pages: Range<usize>, of: impl Fn(usize) -> Matrix) -> Self {
+        let mut values = Self::new(pages.start * WIDTH, of(pages.start));
+        for (at, page) in pages.enumerate() {
+            values.pages[at] = of(page).from;
+        }
+        values
+    }
+
+    /// Where the row of a position lies.
+    fn at(&self, position: usize) -> *const u8 {
+        let (page, slot) = ((position - self.first) / WIDTH, (position - self.first) % WIDTH);
+        self.pages[page].wrapping_add(slot / self.matrix.of_row() * self.matrix.stride)
+    }
+
+    /// Where the rows of some positions lie: in each page from where on, and how many. And in how many pages.
+    pub(super) fn rows(&self, positions: Range<usize>) -> ([(*const u8, usize); PAGES], usize) {
+        let (mut rows, mut parts) = ([(std::ptr::null(), 0); PAGES], 0);
+        let mut position = positions.start;
+        while position < positions.end {
+            let page_end = position + WIDTH - (position - self.first) % WIDTH;
+            let end = page_end.min(positions.end);
+            rows[parts] = (self.at(position), (end - position) / self.matrix.of_row());
+            (position, parts) = (end, parts + 1);
+        }
+        (rows, parts)
+    }
+
+    /// The row of a position.
+    pub(super) fn row(&self, position: usize) -> Matrix {
+        Matrix { from: self.at(position), ..self.matrix }
+    }
 }
 
 impl Matrix {
