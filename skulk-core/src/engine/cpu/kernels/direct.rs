@@ -10,6 +10,8 @@ use super::simd::{BLOCK, Simd, Weights};
 
 /// The most rows.
 pub(super) const MOST: usize = 16;
+/// The most rows that have a kernel of their own.
+pub(super) const OWN: usize = 8;
 
 /// The integers of a block and its scales.
 struct Block<S: Simd> {
@@ -116,33 +118,12 @@ unsafe fn add_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, const 
     }
 }
 
-/// Up to [`MOST`] activation rows by the weight rows of `tiles`, `N` at a time where so many have no kernel of their own.
-/// `ONE`: there is one.
+/// `ROWS` activation rows by the weight rows of `tiles`, with sums in registers; 0: up to [`MOST`], `N` at a time.
 ///
 /// # Safety
 /// The product's addresses are valid and the machine has `S`'s instructions.
 #[inline(always)]
-pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize, const ONE: bool>(
-    product: &Product,
-    tiles: Range<usize>,
-) {
-    match product.rows {
-        _ if ONE => multiply_rows::<S, F, EXACT, N, 1>(product, tiles),
-        2 if S::FEW => multiply_rows::<S, F, EXACT, N, 2>(product, tiles),
-        3 if S::FEW => multiply_rows::<S, F, EXACT, N, 3>(product, tiles),
-        4 if S::FEW => multiply_rows::<S, F, EXACT, N, 4>(product, tiles),
-        // Few ask for two digits: more of their rows go by fours, as each kernel takes time to compile.
-        5 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 5>(product, tiles),
-        6 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 6>(product, tiles),
-        7 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 7>(product, tiles),
-        8 if S::FEW && !EXACT => multiply_rows::<S, F, EXACT, N, 8>(product, tiles),
-        _ => multiply_rows::<S, F, EXACT, N, 0>(product, tiles),
-    }
-}
-
-/// The same of `ROWS` rows, whose sums stay in registers; 0: of any number.
-#[inline(always)]
-unsafe fn multiply_rows<S: Simd, F: Format, const EXACT: bool, const N: usize, const ROWS: usize>(
+pub(super) unsafe fn multiply<S: Simd, F: Format, const EXACT: bool, const N: usize, const ROWS: usize>(
     product: &Product,
     tiles: Range<usize>,
 ) {

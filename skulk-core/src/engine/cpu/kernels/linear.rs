@@ -100,7 +100,7 @@ impl Work {
                 },
                 Work::Quantised(product, kernel) => match product.rows {
                     1 => (kernel.one)(product, tiles),
-                    rows if rows < kernel.many => (kernel.few)(product, tiles),
+                    rows if rows < kernel.many => kernel.few(rows)(product, tiles),
                     _ => kernel.gemm.run(product, tiles, packed),
                 },
             }

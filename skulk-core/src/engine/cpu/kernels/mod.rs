@@ -128,7 +128,8 @@ pub(crate) struct Kernels {
 struct Quantised {
     /// Of one activation row, and of a few.
     one: Direct,
-    few: Direct,
+    /// Of so many rows; the first one of any number.
+    few: &'static [Direct; direct::OWN + 1],
     /// It takes activations in pairs.
     paired: bool,
     /// It takes woven rows, too.
@@ -139,6 +140,11 @@ struct Quantised {
 }
 
 impl Quantised {
+    /// What multiplies so few rows.
+    fn few(&self, rows: usize) -> Direct {
+        self.few.get(rows).copied().unwrap_or(self.few[0])
+    }
+
     /// In which form it takes so many rows.
     fn form(&self, rows: usize) -> Form {
         match self {
@@ -238,8 +244,8 @@ macro_rules! instruction_set {
             type S = $simd;
 
             #[$feature]
-            unsafe fn direct<F: Format, const EXACT: bool, const ONE: bool>(product: &Product, tiles: Range<usize>) {
-                direct::multiply::<S, F, EXACT, { S::TOGETHER }, ONE>(product, tiles);
+            unsafe fn direct<F: Format, const EXACT: bool, const ROWS: usize>(product: &Product, tiles: Range<usize>) {
+                direct::multiply::<S, F, EXACT, { S::TOGETHER }, ROWS>(product, tiles);
             }
             #[$feature]
             unsafe fn pack_tile<F: Format>(product: &Product, tile: usize, to: *mut i32) {
@@ -330,10 +336,25 @@ macro_rules! instruction_set {
                 Gemm { pack: pack_tile::<F>, multiply, grouped: S::GROUP, shift, packed_len }
             }
 
+            /// Functions of their own: together they would need megabytes of the stack where a build is not optimised.
+            const fn few<F: Format, const EXACT: bool>() -> [Direct; direct::OWN + 1] {
+                let mut few = [direct::<F, EXACT, 0> as Direct; direct::OWN + 1];
+                if S::FEW {
+                    (few[2], few[3]) = (direct::<F, EXACT, 2>, direct::<F, EXACT, 3>);
+                    few[4] = direct::<F, EXACT, 4>;
+                    // Few ask for two digits: more of their rows go by fours, as each kernel takes time to compile.
+                    if !EXACT {
+                        (few[5], few[6]) = (direct::<F, EXACT, 5>, direct::<F, EXACT, 6>);
+                        (few[7], few[8]) = (direct::<F, EXACT, 7>, direct::<F, EXACT, 8>);
+                    }
+                }
+                few
+            }
+
             fn of<F: Format, const EXACT: bool>() -> Quantised {
                 Quantised {
-                    one: direct::<F, EXACT, { S::ALONE }>,
-                    few: direct::<F, EXACT, false>,
+                    one: if S::ALONE { direct::<F, EXACT, 1> } else { direct::<F, EXACT, 0> },
+                    few: const { &few::<F, EXACT>() },
                     paired: F::PAIRED,
                     woven: F::WOVEN,
                     many: S::MANY,

@@ -102,7 +102,7 @@ impl Matrix<'_> {
             for tiles in [0..tiles / 2, tiles / 2..tiles] {
                 match by {
                     By::One => (quantised.one)(&product, tiles),
-                    By::Few => (quantised.few)(&product, tiles),
+                    By::Few => quantised.few(product.rows)(&product, tiles),
                     By::Many => quantised.gemm.run(&product, tiles, packed.as_mut_ptr()),
                 }
             }
@@ -156,7 +156,7 @@ impl Matrix<'_> {
         unsafe {
             match by {
                 By::One => (quantised.one)(&product, tiles),
-                By::Few => (quantised.few)(&product, tiles),
+                By::Few => quantised.few(product.rows)(&product, tiles),
                 By::Many => quantised.gemm.run(&product, tiles, packed.as_mut_ptr()),
             }
         }
