@@ -42,7 +42,7 @@ impl Case {
         (0..self.len.div_ceil(PAGE) as u32).map(|block| block ^ 5)
     }
 
-    /// Attends to the sequence from `start` on in chunks. What working memory holds of one is no number in the next.
+    /// Attends to the sequence from `start` on in chunks.
     fn run_from(
         &self,
         (kernels, pool): (&Kernels, &Pool),
@@ -63,9 +63,6 @@ impl Case {
                 Attend { attention: &self.spec, sinks: self.sinks.as_ref(), spans: &spans, chosen: None };
             let of = |i: usize| &self.qkv[i][at * widths(&self.spec)[i]..];
             let out = &mut out[at * out_width..];
-            for worker in &mut scratch.workers {
-                worker.get_mut().unwrap().partition.spoil();
-            }
             super::attend(kernels, pool, &mut scratch, &op, (of(0), Some([of(1), of(2)])), pages, out)
                 .unwrap();
             at += rows;
@@ -128,6 +125,8 @@ fn shapes() -> impl Iterator<Item = Case> {
         latent_spec(4, 64, 16),
         latent_spec(40, 32, 8),
         AttentionSpec { window: Some(Window::Sliding(100)), ..latent_spec(7, 96, 32) },
+        AttentionSpec { window: Some(Window::Chunk(3)), ..spec(1, 1, 40, None) },
+        AttentionSpec { window: Some(Window::Chunk(100)), ..spec(5, 1, 72, None) },
     ];
     // Of odd heads, the last element is a pair with nothing.
     let odd = [spec(2, 1, 21, Some(70)), spec(6, 2, 77, None)];

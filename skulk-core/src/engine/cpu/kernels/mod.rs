@@ -126,9 +126,9 @@ pub(crate) struct Kernels {
 /// The kernels of one storage type.
 #[derive(Clone, Copy)]
 struct Quantised {
-    /// Of one activation row, and of a few.
+    /// Of one activation row.
     one: Direct,
-    /// Of so many rows; the first one of any number.
+    /// Of a few, by their number; the first one, and where there is none for a number, of any.
     few: &'static [Direct; direct::OWN + 1],
     /// It takes activations in pairs.
     paired: bool,

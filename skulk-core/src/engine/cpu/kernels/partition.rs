@@ -153,6 +153,8 @@ impl PartitionScratch {
     ) {
         let pairs = part.rows * part.heads;
         self.reserve(pairs, dim);
+        #[cfg(test)]
+        self.spoil();
         self.queries.clear();
         self.queries.extend((0..pairs).map(|pair| part.query(pair)));
         self.dim = dim;
@@ -168,7 +170,7 @@ impl PartitionScratch {
 
     /// Whatever it holds becomes what is no number.
     #[cfg(test)]
-    pub(crate) fn spoil(&mut self) {
+    fn spoil(&mut self) {
         let Self { scores, scaled, values, panel, turned, .. } = self;
         for memory in [scores, scaled, values, panel, turned] {
             memory.fill(f32::NAN);
@@ -181,7 +183,7 @@ impl PartitionScratch {
     }
 
     /// Sums of so many vectors begin at zero.
-    fn clear(&mut self, sums: &Sums, vectors: usize) {
+    fn begin(&mut self, sums: &Sums, vectors: usize) {
         let columns = self.columns();
         for pair in sums.pairs.clone() {
             clear(&mut self.values[pair * columns + sums.column..][..vectors * LANES]);
@@ -216,8 +218,8 @@ impl Kernels {
         scratch.prepare(self, part, seen.clone(), values_dim);
         let group =
             |page: usize, column: usize| part.values[page].values(0, column..dim.min(column + WIDTH), dim);
-        // Of many pairs, values that are multiplied as they are: of all pages at once.
-        let whole = part.packed() && !part.latent && !self.converts(part, &group(pages.start, 0));
+        // Of many rows, pairs that are multiplied as they are: of all pages at once.
+        let whole = part.packed() && !part.latent && part.values[0].pairs() && !self.converts(part, PAIRS);
         let first_values = if whole { pages.clone() } else { pages.start..pages.start + 1 };
         for page in pages.clone() {
             self.ask(part, &seen, page + 1, None);
@@ -332,8 +334,14 @@ impl Kernels {
         }
         // Places of a row.
         let places = part.q_len / rows;
-        let converts = self.converts(part, &keys);
-        let depth = if converts { DEPTH / places } else { rows };
+        let converts = self.converts(part, keys.kind);
+        let depth = match converts {
+            true => DEPTH / places,
+            // As many as stay in the nearest cache.
+            false if part.packed() => 2 * DEPTH,
+            false => rows,
+        };
+        let count = tiles(pairs).count();
         for from in (0..rows).step_by(depth) {
             let rows = depth.min(rows - from);
             let scales = if keys.scales.is_null() {
@@ -346,7 +354,7 @@ impl Kernels {
                 let keys = keys.skip(from);
                 if converts { self.converted(keys, rows, &mut scratch.panel) } else { keys }
             };
-            let (count, steps) = (tiles(pairs).count(), if keys.apart { 2 * rows } else { rows });
+            let steps = if keys.apart { 2 * rows } else { rows };
             for (at, pairs) in tiles(pairs).enumerate() {
                 if from == 0 {
                     self.ask_share(&ahead, at, count);
@@ -374,8 +382,7 @@ impl Kernels {
         }
     }
 
-    /// Adds the weighted values of a strip of positions, of the columns from `column` on. Before the first strip that somebody
-    /// sees there is nothing to which they are added.
+    /// Adds the weighted values of a strip of positions, of the columns from `column` on.
     ///
     /// # Safety
     /// The scratch memory is prepared for all pairs, and `values` has these positions and columns of the partition's.
@@ -409,10 +416,11 @@ impl Kernels {
                 }
             }
         }
-        let values = if self.converts(part, &matrix) {
+        let values = if self.converts(part, matrix.kind) {
             let first = sub.start / of_row * of_row;
             let rows = (sub.end - first).div_ceil(of_row);
-            // SAFETY: a strip's matrix has rows for all of its positions; there are at most WIDTH.
+            const { assert!(WIDTH <= DEPTH) }
+            // SAFETY: a strip's matrix has rows for all of its positions, and what is converted is of one page.
             unsafe {
                 let from = matrix.skip((first - strip.start) / of_row);
                 Values::new(first, self.converted(from, rows, &mut scratch.panel))
@@ -426,6 +434,8 @@ impl Kernels {
         let all = newest.start == sub.start && oldest.end == sub.end;
         for (at, pairs) in tiles(pairs).enumerate() {
             self.ask_share(&ahead, at, count);
+            // Nobody in a tile sees anything before what its first row sees first or, where that sees nothing, before the
+            // partition's first strip. So sums begin in that strip, all of the tile's.
             let fresh = strip.start <= part.seen(pairs.start / part.heads).start;
             let mut to = Sums { pairs: pairs.clone(), column, strip: strip.start, fresh };
             if all {
@@ -440,7 +450,7 @@ impl Kernels {
             let common = if common.is_empty() { sub.end..sub.end } else { common };
             let before = |row: &Range<usize>| seen(row.start).start..seen(row.start).end.min(common.start);
             if fresh && part.by_row(pairs.clone()).any(|row| !before(&row).is_empty()) {
-                scratch.clear(&to, values.matrix.vectors);
+                scratch.begin(&to, values.matrix.vectors);
                 to.fresh = false;
             }
             for row in part.by_row(pairs.clone()) {
@@ -491,7 +501,7 @@ impl Kernels {
                     }
                     true => {
                         let (pair, mask) = (at / 2 * 2, if at % 2 == 1 { 0xffff_0000 } else { 0x0000_ffff });
-                        let row = values.row(pair).masked(mask);
+                        let row = values.masked(pair, mask);
                         let row = Values::new(pair, Matrix { from: row.as_ptr().cast(), ..values.matrix });
                         self.add_rows(scratch, to, pair..pair + 2, &row);
                     }
@@ -536,10 +546,10 @@ impl Kernels {
         to.fresh = false;
     }
 
-    /// Whether a matrix is converted before it is multiplied: where there are enough pairs for it, but in f32, and where the
-    /// machine multiplies pairs, there is nothing to convert.
-    fn converts(&self, part: &Partition<'_>, matrix: &Matrix) -> bool {
-        let multiplied = matrix.kind == F32 || matrix.kind == PAIRS && self.attention.pairs.places == 1;
+    /// Whether a matrix of this kind is converted before it is multiplied: where there are enough pairs for it, but in f32, and
+    /// where the machine multiplies pairs, there is nothing to convert.
+    fn converts(&self, part: &Partition<'_>, kind: usize) -> bool {
+        let multiplied = kind == F32 || kind == PAIRS && self.attention.pairs.places == 1;
         part.packed() && !multiplied
     }
 

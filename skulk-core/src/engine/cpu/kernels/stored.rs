@@ -206,9 +206,17 @@ impl Values {
         (rows, parts)
     }
 
-    /// The row of a position.
-    pub(super) fn row(&self, position: usize) -> Matrix {
-        Matrix { from: self.at(position), ..self.matrix }
+    /// The words of a position's row with bits of the mask alone.
+    ///
+    /// # Safety
+    /// There is such a row, and columns are words.
+    pub(super) unsafe fn masked(&self, position: usize, mask: u32) -> [u32; WIDTH] {
+        let (mut row, from) = ([0; WIDTH], self.at(position).cast::<u32>());
+        for (at, word) in row.iter_mut().enumerate().take(self.matrix.vectors * LANES) {
+            // SAFETY: the caller's promise.
+            *word = mask & unsafe { from.add(at).read_unaligned() };
+        }
+        row
     }
 }
 
@@ -216,19 +224,6 @@ impl Matrix {
     /// Elements of keys, or positions of values, that are a row together.
     pub(super) fn of_row(&self) -> usize {
         if self.kind == PAIRS { 2 } else { 1 }
-    }
-
-    /// The first row's words with bits of the mask alone.
-    ///
-    /// # Safety
-    /// There is a row, and columns are words.
-    pub(super) unsafe fn masked(&self, mask: u32) -> [u32; WIDTH] {
-        let mut row = [0; WIDTH];
-        for (at, word) in row.iter_mut().enumerate().take(self.vectors * LANES) {
-            // SAFETY: the caller's promise.
-            *word = mask & unsafe { self.from.cast::<u32>().add(at).read_unaligned() };
-        }
-        row
     }
 
     /// From a later row on.
