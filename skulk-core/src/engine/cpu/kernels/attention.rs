@@ -240,7 +240,7 @@ pub(super) const fn width(registers: usize, rows: usize, vectors: usize) -> usiz
 /// instructions.
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, W: Column, const N: usize, const P: usize>(tile: &Tile) {
-    let scaled = W::SCALED && !tile.scales.is_null();
+    let (a, scaled) = (tile.a, W::SCALED && !tile.scales.is_null());
     let c = |n: usize, p: usize| tile.c[n].wrapping_add(tile.column + p * LANES);
     let (mut fresh, mut scales) = (tile.fresh, tile.scales.wrapping_add(tile.column));
     let mut sums = [[S::zero(); P]; N];
@@ -262,7 +262,7 @@ pub(super) unsafe fn tile<S: Simd, W: Column, const N: usize, const P: usize>(ti
                     *x = W::load::<S>(b.add(p * LANES * W::BYTES));
                 }
                 for n in 0..N {
-                    let x = tile.a[n].add(place);
+                    let x = a[n].add(place);
                     for p in 0..P {
                         sums[n][p] = W::add::<S>(sums[n][p], x, row[p]);
                     }
